@@ -1,0 +1,165 @@
+/*
+ * libxopclient: run xopd's operators from C.
+ *
+ *     struct xop_error error;
+ *     struct xop_client *client;
+ *     if (xop_client_open(NULL, NULL, &client, &error) != XOP_OK)
+ *         ...error.message...
+ *     float x[3] = {1, 2, 3}, b[1] = {10};
+ *     struct xop_tensor in[] = {xop_tensor_1d(XOP_F32, 3, x), xop_tensor_1d(XOP_F32, 1, b)};
+ *     struct xop_request request = {.op = "square_bias", .in = in, .nin = 2};
+ *     struct xop_result *result;
+ *     if (xop_run(client, &request, &result) == XOP_OK)
+ *         ...result->out[0].data...
+ *     xop_result_free(result);
+ *     xop_client_close(client);
+ *
+ * The library keeps no global state, never raises SIGPIPE, never ends the process, starts no
+ * threads. Every call returns a status; a sentence about a failure is in the struct xop_error or in
+ * the result.
+ *
+ * Threads: any call on a client may be made from any thread at any time, except xop_client_close,
+ * which must be the last. Blocking calls of several threads share the connection: one of them reads
+ * for all. Callbacks run on the thread that is inside xop_client_dispatch or a blocking call, with
+ * no lock held: they may call anything but xop_client_close and the blocking calls on this client.
+ *
+ * fork: a child must not use a client that its parent opened; such use answers FAILED_PRECONDITION.
+ */
+#ifndef XOP_CLIENT_H
+#define XOP_CLIENT_H
+
+#include <xop/types.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XOP_CLIENT_VERSION "0.1.0"
+
+struct xop_client;
+
+struct xop_client_options {
+    size_t size;           /* sizeof(struct xop_client_options), so that it can grow */
+    const char *agent;     /* named in the server's log; NULL: the program's name */
+    const char *token;     /* NULL: none */
+    uint64_t timeout_ms;   /* for connecting and hello; 0: 10 s */
+    uint64_t max_response; /* a response of more bytes ends the connection; 0: 64 GiB */
+};
+
+/* ---- Connecting ---- */
+
+/* Connects and says hello; blocks for at most options->timeout_ms. address is "unix:/path",
+ * "unix:@abstract", "/path", "tcp:host:port" or "tcp:[v6]:port"; NULL looks at XOP_ADDRESS, then
+ * $XDG_RUNTIME_DIR/xopd/xopd.sock, then /run/xopd/xopd.sock and takes the first that answers;
+ * where none does, the message names each one and why. options may be NULL. */
+enum xop_status xop_client_open(const char *address, const struct xop_client_options *options,
+                                struct xop_client **client, struct xop_error *error);
+
+/* Ends the connection. Calls in flight are completed with CANCELLED first, their callbacks run.
+ * NULL is allowed. */
+void xop_client_close(struct xop_client *client);
+
+/* The address it is connected to, and what the server's hello said; valid until close. */
+const char *xop_client_address(const struct xop_client *client);
+uint64_t xop_client_max_body(const struct xop_client *client);
+uint64_t xop_client_max_in_flight(const struct xop_client *client);
+
+/* ---- Running an operator ---- */
+
+struct xop_request {
+    const char *op;
+    enum xop_pass pass;
+    /* In the order of the operator's signature for that pass. data == NULL for an operand whose
+     * shape alone is needed, dtype == XOP_DTYPE_NONE for an optional one that is not given. Data is
+     * read until the call returns (blocking) or is done (asynchronous), and not afterwards. */
+    const struct xop_tensor *in;
+    uint32_t nin;
+    /* May be NULL: every output is wanted and the library allocates it. Else one an output:
+     * data != NULL gives the memory to receive into, which must have exactly the output's dtype and
+     * shape and stay until the call is done; data == NULL with dtype NONE is allocated. */
+    const struct xop_tensor *out;
+    uint32_t nout;
+    /* Bit i: output i is not wanted, and is not computed where that saves work. */
+    uint32_t omit;
+    const struct xop_attr *attrs;
+    uint32_t nattrs;
+    uint64_t deadline_ms; /* 0: none. After it, DEADLINE_EXCEEDED, whatever the server does. */
+    int32_t priority;     /* -8 (last) to 7 (first) */
+    bool check;           /* guard bytes and poisoned outputs, as verify uses */
+};
+
+/* What came of a request. The library owns it; free it with xop_result_free, which also frees the
+ * outputs that the library allocated. */
+struct xop_result {
+    struct xop_error error; /* error.status is XOP_OK where all went well, the message then empty */
+    struct xop_tensor *out; /* an omitted output has dtype XOP_DTYPE_NONE */
+    uint32_t nout;
+    bool started; /* the work had been launched (with DEADLINE_EXCEEDED, CANCELLED) */
+    uint64_t queue_ns, copy_ns, run_ns; /* in the server: waiting, copying, computing */
+    uint32_t batch;                     /* requests that shared the launch */
+    char *text;                         /* describe, stats, ping: the JSON document; else NULL */
+    size_t text_bytes;
+};
+
+void xop_result_free(struct xop_result *result); /* NULL is allowed */
+
+/* Blocking: sends the request and waits. *result is always set, even on failure, unless memory runs
+ * out (NULL then, and RESOURCE_EXHAUSTED). Returns result->error.status. */
+enum xop_status xop_run(struct xop_client *client, const struct xop_request *request,
+                        struct xop_result **result);
+
+/* Asynchronous: queues the request and returns. done is called exactly once, with a result that it
+ * owns, for every request for which this returned XOP_OK. *id (may be NULL) is for xop_cancel. */
+typedef void (*xop_done_fn)(void *arg, struct xop_result *result);
+enum xop_status xop_submit(struct xop_client *client, const struct xop_request *request,
+                           xop_done_fn done, void *arg, uint64_t *id, struct xop_error *error);
+
+/* Asks the server to drop a request that has not been launched. The request's own answer comes in
+ * any case: CANCELLED, or its result where that was faster. */
+enum xop_status xop_cancel(struct xop_client *client, uint64_t id, struct xop_error *error);
+
+/* Blocking requests whose answer is a JSON document, in result->text. op may be NULL: all. The
+ * documents are specified in docs/protocol.md. */
+enum xop_status xop_describe(struct xop_client *client, const char *op, struct xop_result **result);
+enum xop_status xop_stats(struct xop_client *client, struct xop_result **result);
+enum xop_status xop_ping(struct xop_client *client, struct xop_result **result);
+
+/* ---- In an application's event loop ---- */
+
+/* The descriptor to watch; it stays the same until close. */
+int xop_client_descriptor(const struct xop_client *client);
+
+/* What to wait for now: POLLIN always while connected, and POLLOUT while there is something to
+ * send. It changes with every call on the client. */
+short xop_client_events(const struct xop_client *client);
+
+/* Milliseconds until dispatch has a deadline to enforce: -1 for none, 0 for now. */
+int xop_client_timeout(const struct xop_client *client);
+
+/* Sends and receives what it can without blocking and calls the callbacks of what is done. A lost
+ * connection completes every call in flight with UNAVAILABLE; then, and on every later call, it
+ * returns UNAVAILABLE. */
+enum xop_status xop_client_dispatch(struct xop_client *client, struct xop_error *error);
+
+/* Blocks until every call in flight is done, or timeout_ms have passed (DEADLINE_EXCEEDED; 0: no
+ * limit). */
+enum xop_status xop_client_wait(struct xop_client *client, uint64_t timeout_ms,
+                                struct xop_error *error);
+
+/* ---- Tensors ---- */
+
+static inline struct xop_tensor xop_tensor_1d(enum xop_dtype dtype, int64_t n, void *data) {
+    struct xop_tensor tensor = {dtype, 1, {n}, data};
+    return tensor;
+}
+
+static inline struct xop_tensor xop_tensor_2d(enum xop_dtype dtype, int64_t rows, int64_t columns,
+                                              void *data) {
+    struct xop_tensor tensor = {dtype, 2, {rows, columns}, data};
+    return tensor;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,177 @@
+/*
+ * The seam between the front and one generation of a worker: what lies in the memory they share,
+ * and what passes over their control socket.
+ *
+ * Made anew by the front for every generation: the seam (a memfd with rings, records and results),
+ * the outbox, the doorbells and the control socket. Only the inbox outlives workers. The front
+ * writes requests, the worker writes results; each copies what the other wrote before it checks and
+ * uses it.
+ *
+ * A lane belongs to one I/O thread of the front. It has
+ *   submit    front -> worker: index of a filled request record
+ *   complete  worker -> front: index of a record whose result is filled
+ *   release   front -> worker: offset of an outbox block that was sent
+ * and as many slots in submit and complete as records. A record is the front's from the completion
+ * on and the worker's from the submission on; the outbox block of its result is the front's until
+ * it is released.
+ */
+#ifndef SHARED_SEAM_H
+#define SHARED_SEAM_H
+
+#include "ring.h"
+
+#include <xop/types.h>
+
+#define SEAM_ABI 1u
+#define SEAM_MAX_LANES 64u
+#define SEAM_INLINE_ARGUMENTS 960u /* bytes of tensors and attributes inside a request record */
+
+/* Descriptors of a worker process, by number. */
+enum seam_descriptor {
+    SEAM_FD_CONTROL = 3,  /* SOCK_SEQPACKET to the front */
+    SEAM_FD_SEAM = 4,     /* memfd: struct seam_header, then the lanes */
+    SEAM_FD_INBOX = 5,    /* memfd, mapped read-only by the worker */
+    SEAM_FD_OUTBOX = 6,   /* memfd, mapped read-write by the worker, read-only by the front */
+    SEAM_FD_DOORBELL = 7, /* eventfd: submissions, releases */
+    SEAM_FD_LANES = 8     /* eventfds, one a lane: completions */
+};
+
+/* Where an operand of a record is. */
+enum seam_place {
+    SEAM_NOWHERE = 0, /* input: shape alone, or not given (dtype none); output: not wanted */
+    SEAM_INBOX = 1,   /* input at an offset in the inbox */
+    SEAM_OUTBOX = 2   /* output: the worker allocates it in the outbox */
+};
+
+struct seam_tensor {
+    uint8_t dtype, rank, place, access;
+    uint32_t reserved;
+    uint64_t offset;
+    int64_t shape[XOP_MAX_RANK];
+};
+
+/* Attributes follow the tensors, each as: this struct, the name with its NUL, then the value (8
+ * bytes an int or float, or a string with its NUL), the whole padded to 8 bytes. */
+struct seam_attr {
+    uint8_t type;       /* enum xop_attr_type */
+    uint8_t name_bytes; /* with the NUL */
+    uint16_t bytes;     /* of this struct, name, value and padding */
+    uint32_t count;     /* elements, or bytes of a string without its NUL; 1 for a scalar */
+};
+
+enum seam_request_flags {
+    SEAM_CHECK = 1, /* guard bytes around outputs, poison in them */
+    SEAM_ALONE = 2  /* a suspect: run with nothing else on the device, synchronised */
+};
+
+/* Written by the front. */
+struct seam_request {
+    uint64_t tag; /* unlike any other of this generation; the result repeats it */
+    uint32_t op;  /* index in the worker's catalogue */
+    uint8_t pass, flags, nin, nout;
+    int8_t priority;
+    uint8_t reserved[3];
+    uint32_t client; /* the connection's number, for fairness and credit */
+    uint32_t nattrs;
+    uint32_t attr_bytes;
+    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
+    uint64_t accepted_ns; /* CLOCK_MONOTONIC: when the front had the whole request */
+    /* nin + nout struct seam_tensor, then attr_bytes of attributes: here where they fit in
+     * SEAM_INLINE_ARGUMENTS, else in the inbox at arguments_offset. */
+    uint64_t arguments_offset; /* UINT64_MAX: in `arguments` */
+    alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
+};
+
+/* Written by the worker. */
+struct seam_result {
+    _Atomic uint32_t launched; /* set before launch, a hint for whoever looks at a dead worker */
+    uint32_t status;           /* enum xop_status */
+    uint64_t tag;
+    uint64_t block_offset,
+        block_bytes; /* the outbox block that holds every output; bytes 0: none */
+    uint64_t launched_ns, queue_ns, copy_ns, run_ns;
+    uint32_t batch;
+    uint32_t nout;
+    struct seam_tensor out[XOP_MAX_OUTPUTS]; /* offset is in the outbox, inside the block */
+    char message[512];                       /* for a status other than OK, NUL-terminated */
+};
+
+/* At the start of the seam. */
+struct seam_header {
+    struct ring_bell bell;                     /* the worker's: it sleeps on SEAM_FD_DOORBELL */
+    alignas(64) _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the worker's loop */
+    _Atomic uint64_t memory_free;              /* of the device, refreshed about once a second */
+};
+
+/* One side's view of a lane. */
+struct seam_lane {
+    struct ring submit, complete, release;
+    struct ring_bell *bell; /* the I/O thread's: it sleeps on its lane's eventfd */
+    struct seam_request *requests;
+    struct seam_result *results;
+};
+
+/* records a lane: a power of two. Bytes of the whole seam. */
+size_t seam_bytes(uint32_t lanes, uint32_t records);
+/* Views lane `index` of a mapped, zeroed seam. */
+void seam_view(void *seam, uint32_t index, uint32_t records, struct seam_lane *lane);
+/* The release ring's capacity: blocks the front may hold at once. A front that finds it full keeps
+ * the offset and tries again. */
+uint32_t seam_release_slots(uint32_t records);
+
+/* Appends an attribute to buffer at *used; false where capacity does not suffice. */
+bool seam_put_attr(unsigned char *buffer, size_t capacity, size_t *used,
+                   const struct xop_attr *attr);
+/* Reads the attribute at *used from bytes that nobody else can write any more. The attr points into
+ * buffer. False where it is malformed. */
+bool seam_get_attr(const unsigned char *buffer, size_t bytes, size_t *used, struct xop_attr *attr);
+
+/* ---- Control socket ---- */
+
+/* Every message is one packet: struct seam_control, then `bytes` of payload; descriptors alongside
+ * where the table in seam.c says so. */
+enum seam_control_type {
+    SEAM_SETUP = 1, /* front -> worker, first: struct seam_setup */
+    SEAM_STOP,      /* front -> worker: exit in order */
+    SEAM_READY,     /* worker -> front: struct seam_ready, with a memfd that holds the catalogue */
+    SEAM_FAULT,     /* worker -> front: struct seam_fault; the worker exits after it */
+    SEAM_CONTROL_TYPES
+};
+
+struct seam_control {
+    uint32_t type;
+    uint32_t bytes;
+};
+
+struct seam_setup {
+    uint32_t abi;
+    uint32_t lanes, records;
+    int32_t device;
+    uint64_t generation;
+    uint64_t inbox_bytes, outbox_bytes;
+    uint32_t poll_us;            /* how long the loop polls before it sleeps */
+    uint32_t batch_max;          /* calls a launch takes at most */
+    uint32_t batch_max_delay_us; /* how long a call may wait for company; 0: not at all */
+    uint32_t streams, threads;   /* 0: the backend's choice */
+    uint32_t log_level;
+    char backend[16];         /* auto, cpu, cuda */
+    char backend_path[256];   /* directory of xop-cpu.so and xop-cuda.so */
+    char operators_path[256]; /* directory of further libraries; empty: none */
+};
+
+struct seam_ready {
+    uint32_t operators;       /* in the catalogue, in the order that seam_request.op counts */
+    uint32_t catalogue_bytes; /* of JSON in the memfd */
+    uint64_t memory_total;
+    char backend[16];
+    char device[128];
+    char runtime[64];
+    char fallback_reason[512]; /* why `auto` took the CPU; empty where it did not fall back */
+};
+
+struct seam_fault {
+    uint32_t status; /* DEVICE_FAULT: the device is lost; UNAVAILABLE: could not start */
+    char message[512];
+};
+
+#endif
