@@ -1,0 +1,321 @@
+#include "config.h"
+
+#include <errno.h>
+#include <ini.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum kind { NUMBER, BYTES, OCTAL, BOOLEAN, STRING, LISTENER, BACKEND, LEVEL };
+
+struct key {
+    const char *section, *name;
+    enum kind kind;
+    size_t offset;
+    uint64_t fallback, min, max;
+    const char *unit, *doc;
+};
+
+#define AT(member) offsetof(struct config, member)
+#define KIB UINT64_C(1024)
+#define MIB (KIB * 1024)
+#define GIB (MIB * 1024)
+#define TIB (GIB * 1024)
+
+static const struct key keys[] = {
+    {"server", "listen", LISTENER, AT(listen), 0, 0, 0, "",
+     "unix:/path, unix:@abstract or tcp:host:port; may be given several times"},
+    {"server", "insecure_tcp", BOOLEAN, AT(insecure_tcp), 0, 0, 1, "",
+     "allow TCP without TLS, loopback included: every local user and container can then connect"},
+    {"server", "socket_mode", OCTAL, AT(socket_mode), 0660, 0, 0777, "",
+     "permissions of Unix sockets"},
+    {"server", "socket_group", STRING, AT(socket_group), 0, 0, 0, "",
+     "group of Unix sockets; empty: the process's"},
+    {"server", "io_threads", NUMBER, AT(io_threads), 1, 1, 64, "",
+     "threads that serve connections"},
+    {"server", "max_connections", NUMBER, AT(max_connections), 1024, 1, 100000, "",
+     "connections at once"},
+    {"server", "max_in_flight", NUMBER, AT(max_in_flight), 4096, 1, 65536, "",
+     "unanswered requests of one connection"},
+    {"server", "hello_timeout_ms", NUMBER, AT(hello_timeout_ms), 5000, 10, 3600000, "ms",
+     "from connecting to hello"},
+    {"server", "frame_timeout_ms", NUMBER, AT(frame_timeout_ms), 10000, 10, 3600000, "ms",
+     "from a frame's first byte to the end of its header"},
+    {"server", "write_timeout_ms", NUMBER, AT(write_timeout_ms), 30000, 10, 3600000, "ms",
+     "without a byte of a response taken"},
+    {"server", "min_rate", BYTES, AT(min_rate), 64 * KIB, 1, GIB, "bytes/s",
+     "a body that comes slower is given up"},
+    {"server", "drain_timeout_ms", NUMBER, AT(drain_timeout_ms), 10000, 0, 3600000, "ms",
+     "to finish accepted requests after SIGTERM"},
+    {"device", "backend", BACKEND, AT(backend), 0, 0, 0, "",
+     "auto (a GPU where there is one, otherwise the CPU), cpu or cuda"},
+    {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU"},
+    {"device", "inbox", BYTES, AT(inbox_bytes), GIB, 16 * MIB, 16 * TIB, "bytes",
+     "shared memory for requests; pinned with CUDA"},
+    {"device", "outbox", BYTES, AT(outbox_bytes), GIB, 16 * MIB, 16 * TIB, "bytes",
+     "shared memory for results; pinned with CUDA"},
+    {"device", "records", NUMBER, AT(records), 1024, 16, 65536, "",
+     "requests handed to a worker at once by each I/O thread; a power of two"},
+    {"device", "streams", NUMBER, AT(streams), 0, 0, 64, "",
+     "groups that run at once; 0: the backend's choice"},
+    {"device", "threads", NUMBER, AT(threads), 0, 0, 1024, "",
+     "compute threads of the CPU backend; 0: one less than the cores"},
+    {"device", "poll_us", NUMBER, AT(poll_us), 50, 0, 1000000, "us",
+     "how long a worker polls for more work before it sleeps"},
+    {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most"},
+    {"batch", "max_delay_us", NUMBER, AT(batch_max_delay_us), 0, 0, 1000000, "us",
+     "how long a request may wait for company"},
+    {"watchdog", "heartbeat_ms", NUMBER, AT(watchdog_heartbeat_ms), 5000, 100, 3600000, "ms",
+     "a worker whose loop stands still for longer is replaced"},
+    {"watchdog", "request_ms", NUMBER, AT(watchdog_request_ms), 60000, 10, 86400000, "ms",
+     "a request that runs longer has its worker replaced"},
+    {"operators", "path", STRING, AT(operators_path), 0, 0, 0, "",
+     "directory of operator libraries to load; empty: none"},
+    {"log", "level", LEVEL, AT(log_level), LOG_LEVEL_INFO, 0, 0, "", "error, warn, info or debug"},
+};
+#define KEYS (sizeof keys / sizeof *keys)
+
+static void *member(struct config *config, const struct key *key) {
+    return (char *)config + key->offset;
+}
+
+void config_defaults(struct config *config) {
+    memset(config, 0, sizeof *config);
+    for (size_t i = 0; i < KEYS; i++) {
+        switch (keys[i].kind) {
+        case NUMBER:
+        case BYTES:
+        case OCTAL: *(uint64_t *)member(config, &keys[i]) = keys[i].fallback; break;
+        case BOOLEAN: *(bool *)member(config, &keys[i]) = keys[i].fallback != 0; break;
+        case LEVEL: config->log_level = (enum log_level)keys[i].fallback; break;
+        case BACKEND: strcpy(config->backend, "auto"); break;
+        case STRING:
+        case LISTENER: break;
+        }
+    }
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    config->io_threads = cores >= 8 ? 4 : cores >= 4 ? 2 : 1;
+}
+
+static enum xop_status set_number(uint64_t *out, const struct key *key, const char *value,
+                                  struct xop_error *error) {
+    char *end;
+    errno = 0;
+    uint64_t number = 0, unit = 1;
+    bool digits = value[0] >= '0' && value[0] <= '9';
+    number = strtoull(value, &end, key->kind == OCTAL ? 8 : 10);
+    if (key->kind == BYTES && *end) {
+        static const char suffixes[] = "KMGT";
+        const char *suffix = strchr(suffixes, *end);
+        if (suffix) {
+            unit = UINT64_C(1) << (10 * (suffix - suffixes + 1));
+            end++;
+        }
+    }
+    if (digits && !*end && !errno && !__builtin_mul_overflow(number, unit, &number) &&
+        number >= key->min && number <= key->max) {
+        *out = number;
+        return XOP_OK;
+    }
+    if (key->kind == OCTAL)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s.%s is \"%.40s\": an octal number up to %" PRIo64 " is allowed",
+                        key->section, key->name, value, key->max);
+    return xop_fail(error, XOP_INVALID_ARGUMENT,
+                    "%s.%s is \"%.40s\": a number%s from %" PRIu64 " to %" PRIu64 " is allowed",
+                    key->section, key->name, value,
+                    key->kind == BYTES ? " of bytes (K, M, G, T for powers of 1024)" : "", key->min,
+                    key->max);
+}
+
+static enum xop_status set_boolean(bool *out, const struct key *key, const char *value,
+                                   struct xop_error *error) {
+    static const char *const words[2][4] = {{"no", "false", "off", "0"},
+                                            {"yes", "true", "on", "1"}};
+    for (int truth = 0; truth < 2; truth++)
+        for (int i = 0; i < 4; i++)
+            if (strcmp(value, words[truth][i]) == 0) {
+                *out = truth;
+                return XOP_OK;
+            }
+    return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s is \"%.40s\": yes or no is allowed",
+                    key->section, key->name, value);
+}
+
+static enum xop_status set_string(char *out, const struct key *key, const char *value,
+                                  struct xop_error *error) {
+    if (strlen(value) >= CONFIG_STRING)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s has %zu bytes: %d are allowed",
+                        key->section, key->name, strlen(value), CONFIG_STRING - 1);
+    strcpy(out, value);
+    return XOP_OK;
+}
+
+static enum xop_status add_listener(struct config *config, const struct key *key, const char *value,
+                                    struct xop_error *error) {
+    if (strncmp(value, "unix:", 5) != 0 && strncmp(value, "tcp:", 4) != 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s.%s is \"%.40s\": unix:/path or tcp:host:port is allowed", key->section,
+                        key->name, value);
+    if (config->nlisten == CONFIG_LISTENERS)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s is given more than %d times",
+                        key->section, key->name, CONFIG_LISTENERS);
+    return set_string(config->listen[config->nlisten++], key, value, error);
+}
+
+static enum xop_status set_level(struct config *config, const struct key *key, const char *value,
+                                 struct xop_error *error) {
+    for (int level = 0; level < LOG_LEVELS; level++)
+        if (strcmp(value, log_level_name((enum log_level)level)) == 0) {
+            config->log_level = (enum log_level)level;
+            return XOP_OK;
+        }
+    return xop_fail(error, XOP_INVALID_ARGUMENT,
+                    "%s.%s is \"%.40s\": error, warn, info or debug is allowed", key->section,
+                    key->name, value);
+}
+
+static enum xop_status set_backend(struct config *config, const struct key *key, const char *value,
+                                   struct xop_error *error) {
+    if (strcmp(value, "auto") != 0 && strcmp(value, "cpu") != 0 && strcmp(value, "cuda") != 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s.%s is \"%.40s\": auto, cpu or cuda is allowed", key->section, key->name,
+                        value);
+    return set_string(config->backend, key, value, error);
+}
+
+static enum xop_status set(struct config *config, const struct key *key, const char *value,
+                           struct xop_error *error) {
+    switch (key->kind) {
+    case NUMBER:
+    case BYTES:
+    case OCTAL: return set_number(member(config, key), key, value, error);
+    case BOOLEAN: return set_boolean(member(config, key), key, value, error);
+    case STRING: return set_string(member(config, key), key, value, error);
+    case LISTENER: return add_listener(config, key, value, error);
+    case BACKEND: return set_backend(config, key, value, error);
+    case LEVEL: return set_level(config, key, value, error);
+    }
+    return XOP_INTERNAL;
+}
+
+static const struct key *find(const char *section, const char *name) {
+    for (size_t i = 0; i < KEYS; i++)
+        if (strcmp(keys[i].section, section) == 0 && strcmp(keys[i].name, name) == 0)
+            return &keys[i];
+    return NULL;
+}
+
+enum xop_status config_set(struct config *config, const char *section, const char *name,
+                           const char *value, struct xop_error *error) {
+    const struct key *key = find(section, name);
+    if (!key)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%.60s.%.60s is no key", section, name);
+    return set(config, key, value, error);
+}
+
+struct reading {
+    struct config *config;
+    struct xop_error error; /* of the first line that is wrong */
+    bool failed;
+    bool seen[KEYS];
+};
+
+static int read_line(void *user, const char *section, const char *name, const char *value) {
+    struct reading *reading = user;
+    struct xop_error error = {0};
+    enum xop_status status;
+    const struct key *key = find(section, name);
+    if (reading->failed)
+        return 1;
+    if (!key)
+        status = xop_fail(&error, XOP_INVALID_ARGUMENT,
+                          "%.60s.%.60s is no key (xopd --help-config lists them)", section, name);
+    else if (reading->seen[key - keys] && key->kind != LISTENER)
+        status = xop_fail(&error, XOP_INVALID_ARGUMENT, "%s.%s is given twice", section, name);
+    else
+        status = set(reading->config, key, value, &error);
+    if (key)
+        reading->seen[key - keys] = true;
+    if (status != XOP_OK) {
+        reading->failed = true;
+        reading->error = error;
+    }
+    return status == XOP_OK;
+}
+
+enum xop_status config_read(struct config *config, const char *path, struct xop_error *error) {
+    struct reading reading = {.config = config};
+    errno = 0;
+    int line = ini_parse(path, read_line, &reading);
+    if (line == -1)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s: %s", path, strerror(errno));
+    if (line == -2)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "%s: out of memory", path);
+    if (line > 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s:%d: %s", path, line,
+                        reading.failed
+                            ? reading.error.message
+                            : "neither a [section] nor key = value (of at most 199 bytes)");
+    return XOP_OK;
+}
+
+static enum xop_status default_listener(struct config *config, struct xop_error *error) {
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    char address[CONFIG_STRING];
+    int n = geteuid() != 0 && runtime && runtime[0] == '/'
+                ? snprintf(address, sizeof address, "unix:%s/xopd/xopd.sock", runtime)
+                : snprintf(address, sizeof address, "unix:/run/xopd/xopd.sock");
+    if (n < 0 || (size_t)n >= sizeof address)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "XDG_RUNTIME_DIR is too long");
+    return config_set(config, "server", "listen", address, error);
+}
+
+enum xop_status config_finish(struct config *config, struct xop_error *error) {
+    if (config->nlisten == 0 && default_listener(config, error) != XOP_OK)
+        return error->status;
+    for (uint64_t i = 0; i < config->nlisten; i++)
+        if (strncmp(config->listen[i], "tcp:", 4) == 0 && !config->insecure_tcp)
+            return xop_fail(
+                error, XOP_INVALID_ARGUMENT,
+                "%.80s is TCP without TLS, which any local user or container can reach: "
+                "set server.insecure_tcp = yes or pass --insecure-tcp to allow it",
+                config->listen[i]);
+    if ((config->records & (config->records - 1)) != 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "device.records is %" PRIu64 ": a power of two is allowed",
+                        config->records);
+    return XOP_OK;
+}
+
+static void print_default(FILE *out, const struct key *key) {
+    switch (key->kind) {
+    case NUMBER:
+        fprintf(out, "default %" PRIu64 ", %" PRIu64 " to %" PRIu64, key->fallback, key->min,
+                key->max);
+        break;
+    case BYTES:
+        fprintf(out, "default %" PRIu64 "K, %" PRIu64 " to %" PRIu64, key->fallback / KIB, key->min,
+                key->max);
+        break;
+    case OCTAL: fprintf(out, "default %04" PRIo64, key->fallback); break;
+    case BOOLEAN: fprintf(out, "default %s", key->fallback ? "yes" : "no"); break;
+    case BACKEND: fprintf(out, "default auto"); break;
+    case LEVEL: fprintf(out, "default info"); break;
+    case STRING:
+    case LISTENER: fprintf(out, "default none"); break;
+    }
+}
+
+void config_print_help(FILE *out) {
+    const char *section = "";
+    for (size_t i = 0; i < KEYS; i++) {
+        if (strcmp(section, keys[i].section) != 0)
+            fprintf(out, "%s[%s]\n", i ? "\n" : "", section = keys[i].section);
+        fprintf(out, "# %s%s%s%s\n#   ", keys[i].doc, *keys[i].unit ? " (" : "", keys[i].unit,
+                *keys[i].unit ? ")" : "");
+        print_default(out, &keys[i]);
+        fprintf(out, "\n# %s =\n", keys[i].name);
+    }
+}

@@ -1,0 +1,55 @@
+/*
+ * The configuration: read once by the parent from defaults, a file in INI form and the command
+ * line, in this order, and handed to the roles as a plain struct. The table in config.c is the one
+ * list of keys, from which parsing, ranges, messages and --help-config come.
+ */
+#ifndef DAEMON_CONFIG_H
+#define DAEMON_CONFIG_H
+
+#include "log.h"
+
+#define CONFIG_LISTENERS 16
+#define CONFIG_STRING 256
+
+struct config {
+    char listen[CONFIG_LISTENERS][CONFIG_STRING];
+    uint64_t nlisten;
+    bool insecure_tcp;
+    uint64_t socket_mode;
+    char socket_group[CONFIG_STRING];
+    uint64_t io_threads;
+    uint64_t max_connections;
+    uint64_t max_in_flight; /* a connection's requests not yet answered */
+    uint64_t hello_timeout_ms, frame_timeout_ms, write_timeout_ms;
+    uint64_t min_rate; /* bytes a second that a body must come at */
+    uint64_t drain_timeout_ms;
+
+    char backend[CONFIG_STRING]; /* auto, cpu, cuda */
+    uint64_t device;
+    uint64_t inbox_bytes, outbox_bytes;
+    uint64_t records; /* requests that a worker holds, for each I/O thread */
+    uint64_t streams, threads, poll_us;
+
+    uint64_t batch_max, batch_max_delay_us;
+    uint64_t watchdog_heartbeat_ms, watchdog_request_ms;
+    char operators_path[CONFIG_STRING];
+    enum log_level log_level;
+};
+
+void config_defaults(struct config *config);
+
+/* Reads a file over what config holds. INVALID_ARGUMENT with "file:line: key: what is allowed";
+ * config is then partly changed and not to be used. */
+enum xop_status config_read(struct config *config, const char *path, struct xop_error *error);
+
+/* Sets "section.key" from text. */
+enum xop_status config_set(struct config *config, const char *section, const char *key,
+                           const char *value, struct xop_error *error);
+
+/* What no single key shows: combinations, and the listener where none is given. */
+enum xop_status config_finish(struct config *config, struct xop_error *error);
+
+/* Every key with its type, unit, default, range and meaning, for people. */
+void config_print_help(FILE *out);
+
+#endif

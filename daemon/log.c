@@ -1,0 +1,61 @@
+#include "log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static const struct {
+    const char *name;
+    int priority; /* syslog's number, which the journal reads from "<N>" */
+} levels[LOG_LEVELS] = {{"error", 3}, {"warn", 4}, {"info", 6}, {"debug", 7}};
+
+static const char *log_role = "xopd";
+static enum log_level threshold = LOG_LEVEL_INFO;
+static bool to_journal;
+
+const char *log_level_name(enum log_level level) {
+    return (unsigned)level < LOG_LEVELS ? levels[level].name : "?";
+}
+
+void log_init(const char *role, enum log_level level) {
+    log_role = role;
+    threshold = level;
+    to_journal = getenv("JOURNAL_STREAM") != NULL;
+}
+
+static size_t put_head(char *line, size_t capacity, enum log_level level) {
+    int n;
+    if (to_journal) {
+        n = snprintf(line, capacity, "<%d>%s: ", levels[level].priority, log_role);
+    } else {
+        struct timespec now;
+        struct tm tm;
+        char clock[32];
+        clock_gettime(CLOCK_REALTIME, &now);
+        if (!gmtime_r(&now.tv_sec, &tm) || !strftime(clock, sizeof clock, "%FT%T", &tm))
+            clock[0] = 0;
+        n = snprintf(line, capacity, "%s.%03ldZ %-5s %s: ", clock, now.tv_nsec / 1000000,
+                     levels[level].name, log_role);
+    }
+    return n < 0 ? 0 : (size_t)n;
+}
+
+void log_write(enum log_level level, const char *format, ...) {
+    char line[1400];
+    if (level > threshold)
+        return;
+    size_t used = put_head(line, sizeof line, level);
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(line + used, sizeof line - used - 1, format, args);
+    va_end(args);
+    if (n < 0)
+        return;
+    used += (size_t)n < sizeof line - used - 1 ? (size_t)n : sizeof line - used - 2;
+    line[used++] = '\n';
+    /* One write, so that lines of several processes stay whole. A log that is full or gone is no
+     * reason to stop serving. */
+    ssize_t ignored = write(STDERR_FILENO, line, used);
+    (void)ignored;
+}

@@ -1,0 +1,277 @@
+#include "parent.h"
+
+#include "daemon/front/front.h"
+#include "daemon/shared/channel.h"
+#include "daemon/shared/seam.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <sysexits.h>
+#include <systemd/sd-daemon.h>
+#include <unistd.h>
+
+struct child {
+    pid_t pid; /* 0: none */
+    uint64_t generation;
+};
+
+struct parent {
+    const struct config *config;
+    int executable; /* of this very file, so that an upgrade under our feet changes nothing */
+    int signals;
+    int front; /* control socket */
+    pid_t front_pid;
+    struct child workers[PARENT_MAX_WORKERS];
+    int terminations; /* SIGTERM or SIGINT so far */
+    bool ended;
+    int exit_status;
+};
+
+static void tell_front(struct parent *parent, const struct parent_message *message) {
+    struct xop_error error;
+    if (channel_send(parent->front, message, sizeof *message, NULL, 0, NULL, 0, &error) != XOP_OK)
+        log_debug("front does not listen: %s", error.message);
+}
+
+/* ---- Starting a worker ---- */
+
+/* In the child: moves the descriptors to the numbers a worker expects. They may overlap with these
+ * numbers, so they are lifted above them first. */
+static bool place_descriptors(int *fds, uint32_t nfds) {
+    for (uint32_t i = 0; i < nfds; i++) {
+        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, 256);
+        if (high < 0)
+            return false;
+        fds[i] = high;
+    }
+    for (uint32_t i = 0; i < nfds; i++)
+        if (dup2(fds[i], SEAM_FD_CONTROL + (int)i) < 0)
+            return false;
+    return true;
+}
+
+static void run_worker(const struct parent *parent, int *fds, uint32_t nfds) {
+    char *const argv[] = {"xopd", "--worker", NULL};
+    extern char **environ;
+    sigset_t none;
+    sigemptyset(&none);
+    int executable = fcntl(parent->executable, F_DUPFD_CLOEXEC, 512);
+    if (executable >= 0 && place_descriptors(fds, nfds) &&
+        sigprocmask(SIG_SETMASK, &none, NULL) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
+        close_range((unsigned)(SEAM_FD_CONTROL + (int)nfds), ~0u, CLOSE_RANGE_CLOEXEC) == 0)
+        fexecve(executable, argv, environ);
+    log_error("cannot start a worker: %s", strerror(errno));
+    _exit(EX_OSERR);
+}
+
+static void on_start(struct parent *parent, const struct parent_message *message, int *fds,
+                     uint32_t nfds) {
+    struct parent_message answer = {
+        .type = PARENT_STARTED, .value = -1, .generation = message->generation};
+    struct child *child = NULL;
+    for (uint32_t i = 0; i < PARENT_MAX_WORKERS && !child; i++)
+        if (parent->workers[i].pid == 0)
+            child = &parent->workers[i];
+    pid_t pid = -1;
+    if (!child) {
+        snprintf(answer.text, sizeof answer.text, "more than %u workers", PARENT_MAX_WORKERS);
+    } else if ((pid = fork()) == 0) {
+        run_worker(parent, fds, nfds);
+    } else if (pid < 0) {
+        snprintf(answer.text, sizeof answer.text, "fork: %s", strerror(errno));
+    } else {
+        *child = (struct child){pid, message->generation};
+        answer.value = pid;
+    }
+    tell_front(parent, &answer);
+}
+
+static void on_kill(struct parent *parent, const struct parent_message *message, int *fds,
+                    uint32_t nfds) {
+    (void)fds, (void)nfds;
+    for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++)
+        if (parent->workers[i].pid > 0 && parent->workers[i].generation == message->generation)
+            kill(parent->workers[i].pid, SIGKILL);
+}
+
+static void on_ready(struct parent *parent, const struct parent_message *message, int *fds,
+                     uint32_t nfds) {
+    (void)parent, (void)fds, (void)nfds;
+    sd_notifyf(0, "READY=1\nSTATUS=%.255s", message->text);
+}
+
+static const struct {
+    void (*handle)(struct parent *, const struct parent_message *, int *fds, uint32_t nfds);
+    uint32_t min_fds, max_fds;
+} from_front[PARENT_MESSAGE_TYPES] = {
+    [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL + 1, CHANNEL_FDS},
+    [PARENT_KILL] = {on_kill, 0, 0},
+    [PARENT_READY] = {on_ready, 0, 0},
+};
+
+static void receive_from_front(struct parent *parent) {
+    unsigned char packet[CHANNEL_BYTES];
+    struct parent_message message;
+    struct xop_error error;
+    int fds[CHANNEL_FDS];
+    uint32_t nfds;
+    size_t bytes;
+    bool would_block;
+    if (channel_receive(parent->front, packet, &bytes, fds, CHANNEL_FDS, &nfds, &would_block,
+                        &error) != XOP_OK)
+        return;
+    if (bytes == sizeof message) {
+        memcpy(&message, packet, sizeof message);
+        message.text[sizeof message.text - 1] = 0;
+        if (message.type < PARENT_MESSAGE_TYPES && from_front[message.type].handle &&
+            nfds >= from_front[message.type].min_fds && nfds <= from_front[message.type].max_fds)
+            from_front[message.type].handle(parent, &message, fds, nfds);
+        else
+            log_error("message %u with %u descriptors from the front is not allowed", message.type,
+                      nfds);
+    }
+    for (uint32_t i = 0; i < nfds; i++)
+        close(fds[i]);
+}
+
+/* ---- Ending ---- */
+
+static void reap(struct parent *parent) {
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        if (pid == parent->front_pid) {
+            parent->front_pid = 0;
+            parent->ended = true;
+            parent->exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : EX_SOFTWARE;
+            if (WIFSIGNALED(status))
+                log_error("the front was ended by signal %d", WTERMSIG(status));
+            continue;
+        }
+        for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++) {
+            struct child *child = &parent->workers[i];
+            if (child->pid != pid)
+                continue;
+            struct parent_message message = {
+                .type = PARENT_REAPED, .value = status, .generation = child->generation};
+            child->pid = 0;
+            tell_front(parent, &message);
+        }
+    }
+}
+
+static void terminate(struct parent *parent) {
+    struct parent_message message = {.type = PARENT_TERMINATE, .value = parent->terminations > 0};
+    parent->terminations++;
+    sd_notify(0, "STOPPING=1");
+    tell_front(parent, &message);
+    if (parent->terminations > 2 && parent->front_pid > 0)
+        kill(parent->front_pid, SIGKILL);
+}
+
+static void on_signal(struct parent *parent) {
+    struct signalfd_siginfo info;
+    while (read(parent->signals, &info, sizeof info) == sizeof info) {
+        switch (info.ssi_signo) {
+        case SIGCHLD: reap(parent); break;
+        case SIGTERM:
+        case SIGINT: terminate(parent); break;
+        default: log_info("signal %u is ignored", info.ssi_signo); break;
+        }
+    }
+}
+
+/* Workers exit by themselves when the front is gone; the device is theirs until they are reaped. */
+static void end_workers(struct parent *parent) {
+    for (int tries = 0; tries < 2; tries++) {
+        bool any = false;
+        for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++) {
+            if (parent->workers[i].pid <= 0)
+                continue;
+            any = true;
+            if (tries > 0)
+                kill(parent->workers[i].pid, SIGKILL);
+        }
+        for (int left = 50; any && left > 0; left--) {
+            struct pollfd ready = {parent->signals, POLLIN, 0};
+            if (poll(&ready, 1, 100) > 0)
+                on_signal(parent);
+            any = false;
+            for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++)
+                any |= parent->workers[i].pid > 0;
+        }
+    }
+}
+
+/* ---- Starting ---- */
+
+static bool open_signals(struct parent *parent) {
+    static const int taken[] = {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+    sigset_t set;
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        sigaddset(&set, taken[i]);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) < 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+        return false;
+    parent->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    return parent->signals >= 0;
+}
+
+static bool start_front(struct parent *parent, struct xop_error *error) {
+    int sockets[2];
+    if (channel_pair(sockets, true, error) != XOP_OK)
+        return false;
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* No exec: the front needs nothing but its half of the socket and the configuration. It
+         * notices the parent's end by the end of that socket. */
+        close(sockets[0]);
+        close(parent->executable);
+        close(parent->signals);
+        _exit(front_main(parent->config, sockets[1]));
+    }
+    close(sockets[1]);
+    parent->front = sockets[0];
+    parent->front_pid = pid;
+    if (pid < 0)
+        xop_fail(error, XOP_INTERNAL, "fork: %s", strerror(errno));
+    return pid > 0;
+}
+
+int parent_main(const struct config *config) {
+    struct parent parent = {.config = config, .front = -1, .exit_status = EX_OSERR};
+    struct xop_error error;
+    parent.executable = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    if (parent.executable < 0 || !open_signals(&parent)) {
+        log_error("cannot start: %s", strerror(errno));
+        return EX_OSERR;
+    }
+    if (!start_front(&parent, &error)) {
+        log_error("cannot start the front: %s", error.message);
+        return EX_OSERR;
+    }
+    while (!parent.ended) {
+        struct pollfd ready[] = {{parent.signals, POLLIN, 0}, {parent.front, POLLIN, 0}};
+        if (poll(ready, 2, -1) < 0 && errno != EINTR)
+            break;
+        if (ready[0].revents)
+            on_signal(&parent);
+        if (ready[1].revents & POLLIN)
+            receive_from_front(&parent);
+        else if (ready[1].revents)
+            /* Closed, and its end is about to be reported by SIGCHLD. */
+            poll(ready, 1, -1);
+    }
+    end_workers(&parent);
+    close(parent.front);
+    close(parent.signals);
+    close(parent.executable);
+    return parent.exit_status;
+}
