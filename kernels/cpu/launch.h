@@ -1,0 +1,32 @@
+/*
+ * The launch functions of the CPU's operators, and what they share. Each is called on the loop's
+ * thread or on one of the pool's, and computes the whole group before it returns.
+ */
+#ifndef KERNELS_CPU_LAUNCH_H
+#define KERNELS_CPU_LAUNCH_H
+
+#include <xop/op.h>
+
+#define LAUNCH_MAX_GROUP 1024u /* calls a launch of ours takes */
+/* Elements that are worth handing to another thread. */
+#define LAUNCH_GRAIN 32768
+
+/* Runs each call of the group, several at once where there are several. A call may itself use
+ * launch->host->parallel. */
+void launch_each(const struct xop_launch *launch,
+                 void (*run)(const struct xop_host *host, const struct xop_call *call));
+
+enum xop_status square_bias_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status square_bias_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
+
+enum xop_status sigmoid_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status sigmoid_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status sigmoid_complement_cpu_forward(const struct xop_launch *launch,
+                                               struct xop_error *error);
+enum xop_status sigmoid_complement_cpu_backward(const struct xop_launch *launch,
+                                                struct xop_error *error);
+enum xop_status bose_einstein_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status bose_einstein_cpu_backward(const struct xop_launch *launch,
+                                           struct xop_error *error);
+
+#endif
