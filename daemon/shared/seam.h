@@ -89,7 +89,8 @@ struct seam_result {
     uint64_t tag;
     uint64_t block_offset,
         block_bytes; /* the outbox block that holds every output; bytes 0: none */
-    uint64_t launched_ns, queue_ns, copy_ns, run_ns;
+    _Atomic uint64_t launched_ns; /* CLOCK_MONOTONIC, set before `launched`; 0: never launched */
+    uint64_t queue_ns, copy_ns, run_ns;
     uint32_t batch;
     uint32_t nout;
     struct seam_tensor out[XOP_MAX_OUTPUTS]; /* offset is in the outbox, inside the block */

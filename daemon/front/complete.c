@@ -1,0 +1,226 @@
+#include "complete.h"
+
+#include "answer.h"
+#include "dispatch.h"
+#include "request.h"
+#include "shared.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* More deaths than this while a request was launched are too many, whoever is to blame. */
+#define MAX_DEATHS 4
+
+static void free_record(struct io_thread *thread, uint32_t index) {
+    struct request *request = thread->records[index];
+    thread->records[index] = NULL;
+    thread->free_records[thread->nfree++] = index;
+    thread->outstanding_cost -= dispatch_cost(request);
+}
+
+/* Copies what the result says, as far as it may be looked at. */
+static void copy_result(const struct seam_result *from, struct seam_result *to) {
+    memcpy((void *)to, (const void *)from, offsetof(struct seam_result, out));
+    uint32_t nout = to->nout <= XOP_MAX_OUTPUTS ? to->nout : 0;
+    memcpy(to->out, from->out, nout * sizeof *to->out);
+    if (to->status == XOP_OK) {
+        to->message[0] = 0;
+    } else {
+        memcpy(to->message, from->message, sizeof to->message);
+        to->message[sizeof to->message - 1] = 0;
+    }
+}
+
+static const char *check_output(const struct seam_tensor *out, const struct seam_result *result) {
+    struct xop_tensor tensor = {.dtype = (enum xop_dtype)out->dtype, .rank = out->rank};
+    uint64_t bytes, end;
+    if (out->place == SEAM_NOWHERE)
+        return NULL;
+    if (out->place != SEAM_OUTBOX || out->rank > XOP_MAX_RANK)
+        return "an output with an impossible place or rank";
+    memcpy(tensor.shape, out->shape, sizeof tensor.shape);
+    if (!xop_tensor_bytes(&tensor, &bytes))
+        return "an output of impossible size";
+    if (bytes > 0 &&
+        (out->offset < result->block_offset || __builtin_add_overflow(out->offset, bytes, &end) ||
+         end > result->block_offset + result->block_bytes))
+        return "an output outside its block";
+    return NULL;
+}
+
+/* What is wrong with a result, or NULL; its block is claimed then. */
+static const char *check_result(struct generation *generation, const struct request *request,
+                                const struct seam_result *result, uint64_t tag) {
+    if (result->tag != tag)
+        return "a completion for another request";
+    if (!xop_status_known(result->status))
+        return "an unknown status";
+    if (result->nout > XOP_MAX_OUTPUTS ||
+        (request->nout > 0 && result->status == XOP_OK && result->nout != request->nout))
+        return "an impossible number of outputs";
+    if (result->block_bytes > generation->outbox_bytes ||
+        result->block_offset > generation->outbox_bytes - result->block_bytes)
+        return "a block outside the outbox";
+    for (uint32_t i = 0; i < result->nout; i++) {
+        const char *wrong = check_output(&result->out[i], result);
+        if (wrong)
+            return wrong;
+    }
+    if (result->block_bytes > 0 &&
+        !generation_claim(generation, result->block_offset, result->block_bytes))
+        return "a block that is in use";
+    return NULL;
+}
+
+static void count(struct io_thread *thread, const struct request *request,
+                  const struct seam_result *result) {
+    struct op_stats *stats = &thread->ops[request->op_slot][request->pass];
+    stats_add(stats->requests, 1);
+    stats_add(stats->bytes_in, request->body_bytes);
+    if (result->status != XOP_OK) {
+        stats_add(stats->errors, 1);
+        stats_add(request->connection->stats.errors, 1);
+        return;
+    }
+    stats_add(stats->bytes_out, result->block_bytes);
+    if (result->batch > 0) {
+        /* Each call of a batch of n counts 1/n of it. */
+        stats_add(stats->batched, 1);
+        stats_add(stats->batches, (UINT64_C(1) << 32) / result->batch);
+        stats_max(&stats->batch_max, result->batch);
+    }
+    histogram_add(&stats->queue, result->queue_ns);
+    histogram_add(&stats->run, result->run_ns);
+}
+
+static const char *complete_one(struct io_thread *thread, uint64_t index) {
+    struct generation *generation = thread->generation;
+    struct seam_result result;
+    if (index >= generation->records || !thread->records[index])
+        return "a completion that names no request";
+    struct request *request = thread->records[index];
+    copy_result(&thread->lane.results[index], &result);
+    const char *wrong = check_result(generation, request, &result, request->tag);
+    if (wrong)
+        return wrong;
+    if (request->connection) {
+        count(thread, request, &result);
+        answer_result(request->connection, request, generation, &result);
+    } else if (result.block_bytes > 0) {
+        complete_release(thread, generation, result.block_offset, result.block_bytes);
+    }
+    free_record(thread, (uint32_t)index);
+    request->state = REQUEST_DONE;
+    if (request->connection)
+        request_detach(request);
+    else
+        request_free(request);
+    return NULL;
+}
+
+uint32_t complete_drain(struct io_thread *thread) {
+    struct generation *generation = thread->generation;
+    uint32_t n = 0;
+    uint64_t index;
+    if (!generation || atomic_load(&generation->faulty))
+        return 0;
+    for (; n < generation->records; n++) {
+        enum ring_outcome outcome = ring_pop(&thread->lane.complete, &index);
+        if (outcome == RING_EMPTY)
+            break;
+        const char *wrong = outcome == RING_CORRUPT ? "a ring with impossible positions"
+                                                    : complete_one(thread, index);
+        if (wrong) {
+            shared_report(thread, generation, "the worker broke the rules of its seam: %s", wrong);
+            break;
+        }
+    }
+    return n;
+}
+
+void complete_release(struct io_thread *thread, struct generation *generation, uint64_t offset,
+                      uint64_t bytes) {
+    generation_unclaim(generation, offset, bytes);
+    if (generation != thread->generation)
+        return; /* its worker is gone, and with it whoever would use the block again */
+    if (thread->nreleases == 0 && ring_push(&thread->lane.release, offset) == RING_OK)
+        return;
+    if (thread->nreleases == thread->releases_capacity) {
+        size_t capacity = thread->releases_capacity * 2 + 256;
+        uint64_t *releases = realloc(thread->releases, capacity * sizeof *releases);
+        if (!releases) {
+            shared_report(thread, generation, "out of memory for its blocks");
+            return;
+        }
+        thread->releases = releases;
+        thread->releases_capacity = capacity;
+    }
+    thread->releases[thread->nreleases++] = offset;
+}
+
+/* ---- A worker's end ---- */
+
+static int by_tag(const void *a, const void *b) {
+    const struct request *x = *(struct request *const *)a, *y = *(struct request *const *)b;
+    if (x->alone != y->alone)
+        return x->alone ? -1 : 1;
+    return x->tag < y->tag ? -1 : x->tag > y->tag;
+}
+
+/* What becomes of a request that the dead worker had; false where it is not to be run again. */
+static bool judge(struct request *request, const struct generation *generation, bool launched) {
+    request->state = REQUEST_QUEUED;
+    request->requeued = true;
+    if (!request->connection) {
+        request_free(request);
+        return false;
+    }
+    if (!launched)
+        return true;
+    request->deaths++;
+    if ((request->alone && generation->blame) || request->deaths >= MAX_DEATHS) {
+        request_fail(request, XOP_DEVICE_FAULT,
+                     "the worker ended each time this request ran, the last time alone: %s",
+                     generation->fault);
+        return false;
+    }
+    request->alone = true;
+    return true;
+}
+
+void complete_gone(struct io_thread *thread) {
+    struct generation *generation = thread->generation;
+    uint32_t n = 0;
+    complete_drain(thread);
+    struct request **left = thread->scratch;
+    for (uint32_t i = 0; i < generation->records; i++) {
+        struct request *request = thread->records[i];
+        if (!request)
+            continue;
+        bool launched = atomic_load(&thread->lane.results[i].launched) != 0;
+        free_record(thread, i);
+        if (judge(request, generation, launched))
+            left[n++] = request;
+    }
+    qsort(left, n, sizeof *left, by_tag);
+    for (uint32_t i = 0; i < n; i++)
+        dispatch_again(left[i]);
+}
+
+void complete_watch(struct io_thread *thread) {
+    struct generation *generation = thread->generation;
+    uint64_t limit = shared_config(thread)->watchdog_request_ms * 1000000, now = io_now();
+    if (!generation || atomic_load(&generation->closed))
+        return;
+    for (uint32_t i = 0; i < generation->records; i++) {
+        const struct seam_result *result = &thread->lane.results[i];
+        if (!thread->records[i] || atomic_load(&result->launched) == 0)
+            continue;
+        uint64_t launched_ns = atomic_load_explicit(&result->launched_ns, memory_order_relaxed);
+        if (launched_ns < now && now - launched_ns > limit) {
+            shared_report(thread, generation, "operator %s ran for more than %llu ms",
+                          thread->records[i]->op, (unsigned long long)(limit / 1000000));
+            return;
+        }
+    }
+}

@@ -1,0 +1,460 @@
+#include "connection.h"
+
+#include "answer.h"
+#include "dispatch.h"
+#include "handle.h"
+#include "request.h"
+#include "shared.h"
+#include "thread.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* What one turn of a connection may read before others have theirs. */
+#define TURN_BYTES (UINT64_C(4) << 20)
+#define LINGER_NS UINT64_C(2000000000)
+
+struct inbox *connection_inbox(struct io_thread *thread) {
+    return &thread->front->inbox;
+}
+
+static uint64_t after_ms(uint64_t ms) { return io_now() + ms * 1000000; }
+
+/* ---- Frames ---- */
+
+/* The request's body is there: it waits for the worker. */
+static void finish_body(struct connection *c) {
+    struct request *request = c->receiving;
+    c->receiving = NULL;
+    c->state = CONNECTION_FRAME;
+    c->stage_deadline_ns = 0;
+    if (request)
+        dispatch_queue(request);
+}
+
+/* Bytes of the inbox that a request takes: its body and, behind it, what does not fit in a record.
+ */
+static uint64_t block_bytes(const struct request *request) {
+    uint64_t at = request->body_bytes;
+    if (request->long_arguments) {
+        message_align(at, &at);
+        at += (uint64_t)(request->nin + request->nout) * sizeof(struct seam_tensor) +
+              request->attr_bytes;
+    }
+    return at;
+}
+
+static void wait_for_space(struct connection *c) {
+    struct io_thread *thread = c->thread;
+    c->state = CONNECTION_SPACE;
+    c->stage_deadline_ns = 0;
+    if (c->waiting)
+        return;
+    c->waiting = true;
+    stats_add(thread->front->nwaiting, 1);
+    c->next_waiting = NULL;
+    *thread->waiting_tail = c;
+    thread->waiting_tail = &c->next_waiting;
+}
+
+static void begin_body(struct connection *c) {
+    struct request *request = c->receiving;
+    const struct config *config = shared_config(c->thread);
+    if (request && request->block.bytes == 0 &&
+        !inbox_take(connection_inbox(c->thread), c->thread->index, block_bytes(request),
+                    &request->block)) {
+        wait_for_space(c);
+        return;
+    }
+    c->state = CONNECTION_BODY;
+    if (request)
+        c->body_at = connection_inbox(c->thread)->base + request->block.offset;
+    c->stage_deadline_ns =
+        after_ms(config->frame_timeout_ms + c->body_left / config->min_rate * 1000);
+    if (c->body_left == 0)
+        finish_body(c);
+}
+
+/* A header that cannot be read is answered where it says to whom; else the connection is over,
+ * since nobody would know which of its requests went wrong. */
+static bool refuse_header(struct connection *c, const struct message *message,
+                          const struct xop_error *error) {
+    log_info("%s: %s", c->peer, error->message);
+    stats_add(c->stats.errors, 1);
+    if (message->id == 0 || !c->greeted) {
+        connection_close(c, error);
+        return false;
+    }
+    answer_failure(c, message->id, error, false);
+    return true;
+}
+
+/* Reads a header from the buffer; false where more bytes are needed or the connection is over. */
+static bool take_header(struct connection *c) {
+    struct io_thread *thread = c->thread;
+    struct xop_error error;
+    size_t there = c->end - c->start;
+    const unsigned char *at = c->buffer + c->start;
+    if (!c->has_prefix) {
+        if (there > 0 && c->stage_deadline_ns == 0)
+            c->stage_deadline_ns = after_ms(shared_config(thread)->frame_timeout_ms);
+        if (there < FRAME_PREFIX)
+            return false;
+        if (frame_read_prefix(at, shared_max_body(thread), &c->prefix, &error) != XOP_OK) {
+            log_info("%s: %s", c->peer, error.message);
+            connection_close(c, &error);
+            return false;
+        }
+        c->has_prefix = true;
+    }
+    if (there < FRAME_PREFIX + c->prefix.header_bytes)
+        return false;
+    c->has_prefix = false;
+    c->start += FRAME_PREFIX + c->prefix.header_bytes;
+    c->body_left = c->prefix.body_bytes;
+    stats_add(c->stats.bytes_in, FRAME_PREFIX + c->prefix.header_bytes + c->prefix.body_bytes);
+    struct message *message = &thread->message;
+    if (message_decode(thread->decoder, at + FRAME_PREFIX, c->prefix.header_bytes, c->body_left,
+                       message, &error) != XOP_OK) {
+        if (!refuse_header(c, message, &error))
+            return false;
+    } else {
+        c->receiving = handle_message(c, message, c->body_left);
+    }
+    if (c->state == CONNECTION_FRAME)
+        begin_body(c);
+    return !c->ended;
+}
+
+/* Takes what the buffer holds of a body; false where more is needed. */
+static bool take_body(struct connection *c) {
+    uint64_t there = c->end - c->start;
+    size_t n = (size_t)(there < c->body_left ? there : c->body_left);
+    if (c->receiving) {
+        memcpy(c->body_at, c->buffer + c->start, n);
+        c->body_at += n;
+    }
+    c->start += n;
+    c->body_left -= n;
+    if (c->body_left > 0)
+        return false;
+    finish_body(c);
+    return true;
+}
+
+static bool is_paused(const struct connection *c) {
+    return answer_is_high(c) || c->awaits_worker ||
+           stats_get(c->stats.in_flight) >= shared_config(c->thread)->max_in_flight;
+}
+
+/* Works off the buffer until bytes, space or the client's patience run out. */
+static void process(struct connection *c) {
+    bool more = true;
+    while (more && !c->ended) {
+        switch (c->state) {
+        case CONNECTION_FRAME:
+            if (is_paused(c) && c->greeted)
+                c->stage_deadline_ns = 0; /* it is not the client that is slow */
+            more = !is_paused(c) && take_header(c);
+            break;
+        case CONNECTION_BODY: more = take_body(c); break;
+        case CONNECTION_SPACE: more = false; break;
+        case CONNECTION_CLOSING:
+            c->start = c->end;
+            more = false;
+            break;
+        }
+    }
+}
+
+/* ---- Reading ---- */
+
+static bool wants_read(const struct connection *c) {
+    if (c->ended || c->state == CONNECTION_SPACE)
+        return false;
+    if (c->state == CONNECTION_FRAME && is_paused(c))
+        return false;
+    return true;
+}
+
+static void want_read(struct connection *c) {
+    bool want = wants_read(c);
+    if (want == c->read_armed || c->ended)
+        return;
+    if ((want ? event_add(&c->read_event, NULL) : event_del(&c->read_event)) < 0)
+        log_error("%s: cannot watch its socket", c->peer);
+    c->read_armed = want;
+}
+
+/* Receives into the body's place first and, in the same call, into the buffer. */
+static ssize_t receive(struct connection *c) {
+    if (c->start > 0) {
+        memmove(c->buffer, c->buffer + c->start, c->end - c->start);
+        c->end -= c->start;
+        c->start = 0;
+    }
+    struct iovec parts[2];
+    uint32_t n = 0;
+    uint64_t direct = 0;
+    if (c->state == CONNECTION_BODY && c->receiving && c->end == 0) {
+        direct = c->body_left < TURN_BYTES ? c->body_left : TURN_BYTES;
+        parts[n++] = (struct iovec){c->body_at, (size_t)direct};
+    }
+    parts[n++] = (struct iovec){c->buffer + c->end, CONNECTION_BUFFER - c->end};
+    if (direct < c->body_left && n == 2)
+        n = 1; /* the buffer's turn comes when the body is whole */
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
+    ssize_t got;
+    do
+        got = recvmsg(c->fd, &message, MSG_DONTWAIT);
+    while (got < 0 && errno == EINTR);
+    if (got <= 0)
+        return got;
+    uint64_t straight = (uint64_t)got < direct ? (uint64_t)got : direct;
+    c->body_at += straight;
+    c->body_left -= straight;
+    c->end += (size_t)got - straight;
+    return got;
+}
+
+static void on_end_of_input(struct connection *c, ssize_t got) {
+    if (got < 0)
+        connection_end(c, strerror(errno));
+    else if (c->state == CONNECTION_BODY || c->has_prefix || c->end > c->start)
+        connection_end(c, c->state == CONNECTION_CLOSING ? "closed" : "closed within a frame");
+    else
+        connection_end(c, "closed");
+}
+
+static void on_read(evutil_socket_t fd, short what, void *arg) {
+    struct connection *c = arg;
+    uint64_t total = 0;
+    (void)fd, (void)what;
+    while (total < TURN_BYTES && wants_read(c)) {
+        ssize_t got = receive(c);
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (got <= 0) {
+            on_end_of_input(c, got);
+            break;
+        }
+        total += (uint64_t)got;
+        process(c);
+        if ((size_t)got < CONNECTION_BUFFER / 2)
+            break; /* the socket is most likely empty: save a call */
+    }
+    want_read(c);
+}
+
+static void on_write(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what;
+    answer_flush(arg);
+}
+
+void connection_want_write(struct connection *c, bool want) {
+    if (want == c->write_armed || c->ended)
+        return;
+    if ((want ? event_add(&c->write_event, NULL) : event_del(&c->write_event)) < 0)
+        log_error("%s: cannot watch its socket", c->peer);
+    c->write_armed = want;
+}
+
+/* What was held back for output or for requests in flight goes on. */
+static void resume(struct connection *c) {
+    if (!c->read_armed && wants_read(c)) {
+        process(c);
+        want_read(c);
+    }
+}
+
+void connection_sent(struct connection *c) {
+    if (c->state == CONNECTION_CLOSING && !c->out && !c->shut) {
+        c->shut = true;
+        c->stage_deadline_ns = io_now() + LINGER_NS;
+        if (shutdown(c->fd, SHUT_WR) < 0)
+            connection_end(c, "closed");
+    }
+    if (!c->ended)
+        resume(c);
+}
+
+void connection_answered(struct connection *c) {
+    /* Work that became possible is done from the loop, not from within an answer. */
+    if (!c->read_armed && !c->ended)
+        connection_visit(c);
+}
+
+void connection_forget(struct connection *c, const struct request *request) {
+    if (c->receiving != request)
+        return;
+    c->receiving = NULL;
+    /* What is still to come of its body is dropped; it needs no space for that. */
+    if (c->state == CONNECTION_SPACE)
+        c->state = CONNECTION_BODY;
+}
+
+/* ---- Space in the inbox ---- */
+
+void connection_space_freed(struct io_thread *thread, bool for_all) {
+    /* This thread's own waiting connections are looked at in every round of its loop. */
+    if (for_all && atomic_load(&thread->front->nwaiting) > 0)
+        thread_wake_waiting(thread->front);
+}
+
+static void leave_waiting(struct connection *c) {
+    struct connection **at = &c->thread->waiting;
+    while (*at && *at != c)
+        at = &(*at)->next_waiting;
+    if (!*at)
+        return;
+    *at = c->next_waiting;
+    if (!*at)
+        c->thread->waiting_tail = at;
+    c->waiting = false;
+    atomic_fetch_sub(&c->thread->front->nwaiting, 1);
+}
+
+void connection_retry_waiting(struct io_thread *thread) {
+    /* In order of arrival, and nobody passes the first: else a large one would wait for ever. */
+    while (thread->waiting) {
+        struct connection *c = thread->waiting;
+        if (c->state == CONNECTION_SPACE) {
+            begin_body(c);
+            if (c->state == CONNECTION_SPACE)
+                break;
+        }
+        leave_waiting(c);
+        process(c);
+        want_read(c);
+    }
+}
+
+/* ---- Beginning and end ---- */
+
+void connection_visit(struct connection *c) {
+    if (c->flushing)
+        return;
+    c->flushing = true;
+    c->next_flush = c->thread->flush;
+    c->thread->flush = c;
+}
+
+static void link_connection(struct connection *c) {
+    struct io_thread *thread = c->thread;
+    pthread_mutex_lock(&thread->lock);
+    c->next = thread->connections;
+    if (c->next)
+        c->next->previous = c;
+    thread->connections = c;
+    pthread_mutex_unlock(&thread->lock);
+    stats_add(thread->nconnections, 1);
+}
+
+static void unlink_connection(struct connection *c) {
+    struct io_thread *thread = c->thread;
+    pthread_mutex_lock(&thread->lock);
+    if (c->previous)
+        c->previous->next = c->next;
+    else
+        thread->connections = c->next;
+    if (c->next)
+        c->next->previous = c->previous;
+    pthread_mutex_unlock(&thread->lock);
+    atomic_fetch_sub(&thread->nconnections, 1);
+    atomic_fetch_sub(&thread->front->nconnections, 1);
+}
+
+void connection_open(struct io_thread *thread, int fd, const char *peer) {
+    struct connection *c = calloc(1, sizeof *c);
+    int on = 1;
+    if (!c || !(c->buffer = malloc(CONNECTION_BUFFER))) {
+        log_error("%s: refused: out of memory", peer);
+        free(c);
+        close(fd);
+        atomic_fetch_sub(&thread->front->nconnections, 1);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on Unix sockets, rightly */
+    c->thread = thread;
+    c->fd = fd;
+    c->number = atomic_fetch_add(&thread->front->connection_numbers, 1) + 1;
+    c->queue_tail = &c->queue;
+    c->out_tail = &c->out;
+    c->connected_ns = io_now();
+    c->stage_deadline_ns = after_ms(shared_config(thread)->hello_timeout_ms);
+    snprintf(c->peer, sizeof c->peer, "%s", peer);
+    event_assign(&c->read_event, thread->base, fd, EV_READ | EV_PERSIST, on_read, c);
+    event_assign(&c->write_event, thread->base, fd, EV_WRITE | EV_PERSIST, on_write, c);
+    link_connection(c);
+    want_read(c);
+    log_info("client %u connected: %s", c->number, c->peer);
+}
+
+void connection_end(struct connection *c, const char *reason) {
+    if (c->ended)
+        return;
+    c->ended = true;
+    log_info("client %u (%s) ended: %s", c->number, c->peer, reason);
+    if (c->read_armed)
+        event_del(&c->read_event);
+    if (c->write_armed)
+        event_del(&c->write_event);
+    c->read_armed = c->write_armed = false;
+    while (c->requests)
+        request_detach(c->requests);
+    answer_drop(c);
+    dispatch_deactivate(c);
+    leave_waiting(c);
+    close(c->fd);
+    c->fd = -1;
+    connection_visit(c);
+}
+
+void connection_bury(struct connection *c) {
+    unlink_connection(c);
+    free(c->buffer);
+    free(c);
+}
+
+void connection_close(struct connection *c, const struct xop_error *error) {
+    if (c->state == CONNECTION_CLOSING)
+        return;
+    answer_error(c, error);
+    stats_add(c->stats.errors, 1);
+    c->state = CONNECTION_CLOSING;
+    c->stage_deadline_ns =
+        io_now() + LINGER_NS + shared_config(c->thread)->write_timeout_ms * 1000000;
+}
+
+static const char *overdue(const struct connection *c, uint64_t now) {
+    if (c->write_deadline_ns && now > c->write_deadline_ns)
+        return "it does not take its responses";
+    if (!c->stage_deadline_ns || now <= c->stage_deadline_ns)
+        return NULL;
+    if (c->state == CONNECTION_CLOSING)
+        return "closed";
+    return !c->greeted ? "no hello in time" : "a frame came too slowly";
+}
+
+void connection_check_deadlines(struct io_thread *thread) {
+    uint64_t now = io_now();
+    for (struct connection *c = thread->connections, *next; c; c = next) {
+        next = c->next;
+        const char *why = c->ended ? NULL : overdue(c, now);
+        if (!why)
+            continue;
+        if (c->state != CONNECTION_CLOSING && !c->write_deadline_ns) {
+            struct xop_error error;
+            xop_fail(&error, XOP_DEADLINE_EXCEEDED, "%s: the connection is closed", why);
+            log_info("client %u (%s): %s", c->number, c->peer, why);
+            connection_close(c, &error);
+        } else {
+            connection_end(c, why);
+        }
+    }
+}

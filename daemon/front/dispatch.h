@@ -1,0 +1,30 @@
+/*
+ * From queued requests to a worker's records. Requests that a dead worker left behind go first; the
+ * others take turns by connection, each with a deficit of estimated cost (deficit round robin), so
+ * that no client holds up another by sending much. All on the I/O thread.
+ */
+#ifndef FRONT_DISPATCH_H
+#define FRONT_DISPATCH_H
+
+#include "io.h"
+
+/* Queues a request whose body is there, at its connection. */
+void dispatch_queue(struct request *request);
+/* Queues one that is to be run again. */
+void dispatch_again(struct request *request);
+/* Takes a QUEUED request out of its queue. */
+void dispatch_remove(struct request *request);
+/* Lets a connection take part that was left out because of its unsent output. */
+void dispatch_activate(struct connection *connection);
+/* Takes a connection that ends out of the round. */
+void dispatch_deactivate(struct connection *connection);
+/* Hands over what the worker may have now, and rings its bell once. */
+void dispatch_run(struct io_thread *thread);
+/* Answers every queued request UNAVAILABLE. */
+void dispatch_refuse_all(struct io_thread *thread, const char *reason);
+
+static inline uint64_t dispatch_cost(const struct request *request) {
+    return request->body_bytes + 4096;
+}
+
+#endif

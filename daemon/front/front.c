@@ -1,0 +1,167 @@
+#include "front.h"
+
+#include "daemon/parent.h"
+#include "daemon/shared/channel.h"
+#include "listen.h"
+#include "shared.h"
+#include "thread.h"
+#include "workers.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sysexits.h>
+#include <unistd.h>
+
+#define DRAIN_LOOK_MS 20
+
+/* ---- Ending ---- */
+
+static void end(struct front *front, int status) {
+    front->exit_status = status;
+    event_base_loopbreak(front->base);
+}
+
+static bool is_idle(const struct front *front) {
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        if (atomic_load(&front->threads[i].in_flight) > 0)
+            return false;
+    return true;
+}
+
+static void on_drain_timer(evutil_socket_t fd, short what, void *arg) {
+    struct front *front = arg;
+    (void)fd, (void)what;
+    if (is_idle(front) || io_now() > front->drain_deadline_ns)
+        end(front, 0);
+}
+
+/* No new connections, no new requests; what was accepted is finished within a limit. */
+static void drain(struct front *front) {
+    struct timeval often = {0, DRAIN_LOOK_MS * 1000};
+    front->draining = true;
+    front->drain_deadline_ns = io_now() + front->config->drain_timeout_ms * 1000000;
+    listen_close(front);
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        thread_post(&front->threads[i], THREAD_DRAIN, -1, NULL, NULL);
+    log_info("draining");
+    if (event_add(front->drain_timer, &often) < 0)
+        end(front, 0);
+}
+
+/* ---- The parent's messages ---- */
+
+static void on_terminate(struct front *front, const struct parent_message *message) {
+    if (front->draining || message->value != 0)
+        end(front, 0);
+    else
+        drain(front);
+}
+
+static void (*const from_parent[PARENT_MESSAGE_TYPES])(struct front *,
+                                                       const struct parent_message *) = {
+    [PARENT_STARTED] = workers_on_parent,
+    [PARENT_REAPED] = workers_on_parent,
+    [PARENT_TERMINATE] = on_terminate,
+};
+
+static void on_parent(evutil_socket_t fd, short what, void *arg) {
+    struct front *front = arg;
+    unsigned char packet[CHANNEL_BYTES];
+    struct parent_message message;
+    struct xop_error error;
+    uint32_t nfds;
+    size_t bytes;
+    bool would_block;
+    (void)what;
+    if (channel_receive(fd, packet, &bytes, NULL, 0, &nfds, &would_block, &error) != XOP_OK) {
+        if (!would_block)
+            end(front, EX_SOFTWARE);
+        return;
+    }
+    if (bytes == 0) {
+        log_error("the parent is gone");
+        end(front, EX_SOFTWARE);
+        return;
+    }
+    if (bytes != sizeof message)
+        return;
+    memcpy(&message, packet, sizeof message);
+    message.text[sizeof message.text - 1] = 0;
+    if (message.type < PARENT_MESSAGE_TYPES && from_parent[message.type])
+        from_parent[message.type](front, &message);
+}
+
+/* ---- Starting ---- */
+
+static enum xop_status open_all(struct front *front, struct xop_error *error) {
+    const struct config *config = front->config;
+    front->threads = calloc(config->io_threads, sizeof *front->threads);
+    front->op_names = calloc(STATS_SLOTS, sizeof *front->op_names);
+    front->base = event_base_new();
+    if (!front->threads || !front->op_names || !front->base ||
+        !(front->drain_timer = event_new(front->base, -1, EV_PERSIST, on_drain_timer, front)))
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
+    /* The last slot counts for operators that got none. */
+    strcpy(front->op_names[STATS_SLOTS - 1], "(others)");
+    if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
+            XOP_OK ||
+        listen_open(front, error) != XOP_OK || workers_open(front, error) != XOP_OK)
+        return error->status;
+    for (uint32_t i = 0; i < config->io_threads; i++) {
+        if (thread_start(front, i, error) != XOP_OK)
+            return error->status;
+        front->nthreads++;
+    }
+    return XOP_OK;
+}
+
+static void close_all(struct front *front) {
+    listen_close(front);
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        thread_post(&front->threads[i], THREAD_STOP, -1, NULL, NULL);
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        thread_join(&front->threads[i]);
+    workers_close(front);
+    inbox_close(&front->inbox);
+    if (front->drain_timer)
+        event_free(front->drain_timer);
+    if (front->base)
+        event_base_free(front->base);
+    free(front->threads);
+    free(front->op_names);
+    pthread_mutex_destroy(&front->lock);
+}
+
+int front_main(const struct config *config, int parent) {
+    struct front front = {.config = config, .parent = parent, .started_ns = io_now()};
+    struct xop_error error;
+    struct event *parent_event = NULL;
+    log_init("front", config->log_level);
+    prctl(PR_SET_NAME, "xopd-front");
+    /* Signals are the parent's to handle; a group's Ctrl-C must not end the front before it drains.
+     */
+    signal(SIGPIPE, SIG_IGN);
+    front.inbox.fd = -1;
+    pthread_mutex_init(&front.lock, NULL);
+    if (open_all(&front, &error) != XOP_OK) {
+        log_error("cannot start: %s", error.message);
+        front.exit_status = EX_UNAVAILABLE;
+    } else if (!(parent_event =
+                     event_new(front.base, parent, EV_READ | EV_PERSIST, on_parent, &front)) ||
+               event_add(parent_event, NULL) < 0) {
+        log_error("cannot start: out of memory");
+        front.exit_status = EX_OSERR;
+    } else {
+        workers_start(&front);
+        if (event_base_dispatch(front.base) < 0)
+            front.exit_status = EX_SOFTWARE;
+        workers_stop(&front);
+    }
+    if (parent_event)
+        event_free(parent_event);
+    close_all(&front);
+    close(parent);
+    return front.exit_status;
+}

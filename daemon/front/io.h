@@ -1,0 +1,168 @@
+/*
+ * The structs of the front's I/O side, and which thread owns them.
+ *
+ * An I/O thread owns its connections, their requests and responses, its lane to the worker and its
+ * slab of the inbox; nobody else touches these, so there are no locks on a request's way. Main and
+ * I/O threads talk through a queue of commands (thread.h). What others may read of a thread while
+ * it runs (statistics) is atomic; the list of connections is under `lock`.
+ *
+ * A request's life: RECEIVING its body into the inbox, QUEUED for the worker, SUBMITTED in a
+ * record, freed once answered and no longer in the worker's hands. It may be answered before
+ * (deadline, cancel, its connection gone): then it only waits for the worker to let go of its
+ * memory.
+ */
+#ifndef FRONT_IO_H
+#define FRONT_IO_H
+
+#include "daemon/config.h"
+#include "daemon/shared/seam.h"
+#include "generation.h"
+#include "inbox.h"
+#include "proto/frame.h"
+#include "proto/message.h"
+#include "stats.h"
+
+#include <event2/event.h>
+#include <event2/event_struct.h>
+#include <pthread.h>
+#include <sys/uio.h>
+
+struct front;
+
+enum request_state { REQUEST_RECEIVING, REQUEST_QUEUED, REQUEST_SUBMITTED, REQUEST_DONE };
+
+struct request {
+    struct request *next;          /* in the queue it is in, or among the free ones */
+    struct request *newer, *older; /* among its connection's */
+    struct request *same_hash;     /* in the thread's table of ids */
+    struct io_thread *thread;
+    struct connection *connection; /* NULL once answered */
+    uint64_t id;
+    enum request_state state;
+    bool alone;    /* a suspect: see complete.h */
+    bool requeued; /* in the queue of those to be run again */
+    bool has_timer;
+    uint8_t deaths; /* workers that died while this was launched */
+    char op[XOP_MAX_NAME + 1];
+    uint64_t op_generation; /* for which op_index was looked up; 0: none */
+    uint32_t op_index, op_slot;
+    enum xop_pass pass;
+    uint8_t flags, nin, nout;
+    int8_t priority;
+    uint32_t client;
+    uint64_t deadline_ns, accepted_ns;
+    uint64_t body_bytes;
+    struct inbox_block block;
+    uint32_t nattrs, attr_bytes;
+    uint32_t record;
+    uint64_t tag; /* in the generation that has it */
+    struct event timer;
+    unsigned char *long_arguments; /* where they do not fit below */
+    alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
+};
+
+#define RESPONSE_PARTS (1 + 2 * XOP_MAX_OUTPUTS)
+#define RESPONSE_HEADER 3584u
+
+struct response {
+    struct response *next;
+    struct generation *generation; /* whose outbox block this sends; NULL: none */
+    uint64_t block_offset, block_bytes;
+    void *document; /* body that is freed after sending; NULL: none */
+    struct iovec parts[RESPONSE_PARTS];
+    uint32_t nparts, part; /* part: the first not wholly sent */
+    unsigned char header[RESPONSE_HEADER];
+};
+
+enum connection_state {
+    CONNECTION_FRAME,  /* waiting for a prefix and header */
+    CONNECTION_SPACE,  /* waiting for inbox space for a body */
+    CONNECTION_BODY,   /* receiving a body, or dropping it where `receiving` is NULL */
+    CONNECTION_CLOSING /* sending what is left, then reading to the end, so that it arrives */
+};
+
+#define CONNECTION_BUFFER (72u * 1024)
+
+struct connection {
+    struct connection *next, *previous; /* the thread's, under its lock */
+    struct connection *next_active, *next_flush, *next_waiting;
+    struct io_thread *thread;
+    int fd;
+    uint32_t number;
+    enum connection_state state;
+    bool greeted, awaits_worker, active, flushing, waiting, ended, write_armed, read_armed, shut;
+    char peer[96], agent[PROTO_MAX_AGENT + 1];
+    uint64_t connected_ns;
+    uint64_t stage_deadline_ns, write_deadline_ns; /* 0: none */
+    struct event read_event, write_event;
+
+    unsigned char *buffer; /* CONNECTION_BUFFER */
+    size_t start, end;     /* what of it is not yet used */
+    bool has_prefix;
+    struct frame_prefix prefix;
+    struct request *receiving;
+    unsigned char *body_at;
+    uint64_t body_left;
+
+    uint64_t awaiting_id;               /* a describe that waits for a worker, */
+    char awaiting_op[XOP_MAX_NAME + 1]; /* and what it asks for */
+
+    struct request *requests;            /* all not answered, newest first */
+    struct request *queue, **queue_tail; /* QUEUED ones */
+    uint64_t deficit;
+    struct response *out, **out_tail;
+    uint64_t out_bytes, out_count;
+    struct client_stats stats;
+};
+
+enum { REQUEST_HASH = 4096 };
+
+struct io_thread {
+    struct front *front;
+    uint32_t index;
+    pthread_t pthread;
+    struct event_base *base;
+    bool stop;
+    struct event *tick;
+
+    pthread_mutex_t commands_lock;
+    struct command *commands, **commands_tail;
+    int commands_fd;
+    struct event *commands_event;
+
+    pthread_mutex_t lock; /* of the list of connections */
+    struct connection *connections;
+    _Atomic uint32_t nconnections;
+    _Atomic uint32_t in_flight;
+
+    struct message_decoder *decoder;
+    struct message message; /* the one being handled */
+    struct request *by_id[REQUEST_HASH];
+
+    struct generation *generation; /* NULL while there is none to submit to */
+    struct seam_lane lane;
+    struct event *lane_event;
+    struct request **records; /* by record index; NULL: free */
+    uint32_t *free_records;
+    uint32_t nfree;
+    uint64_t next_tag;
+    struct request **scratch; /* as many as records */
+    uint64_t *releases;       /* that did not fit into the ring */
+    size_t nreleases, releases_capacity;
+
+    struct request *again, **again_tail;        /* to be run again, before all others */
+    struct connection *active, **active_tail;   /* with QUEUED requests, round robin */
+    struct connection *waiting, **waiting_tail; /* for inbox space */
+    struct connection *flush;                   /* with new output */
+    uint64_t outstanding_cost;
+
+    struct request *free_requests;
+    struct response *free_responses;
+    struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
+    bool draining;
+};
+
+/* Monotonic nanoseconds. */
+uint64_t io_now(void);
+
+#endif

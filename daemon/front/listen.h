@@ -1,0 +1,14 @@
+/*
+ * Listening sockets, on the main thread: they accept and hand connections to I/O threads in turn.
+ */
+#ifndef FRONT_LISTEN_H
+#define FRONT_LISTEN_H
+
+#include "shared.h"
+
+/* Opens every configured address. UNAVAILABLE with the address and the reason. */
+enum xop_status listen_open(struct front *front, struct xop_error *error);
+/* Closes them and removes the socket files that are ours. */
+void listen_close(struct front *front);
+
+#endif

@@ -1,0 +1,205 @@
+#include "request.h"
+
+#include "answer.h"
+#include "connection.h"
+#include "dispatch.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct request *request_new(struct io_thread *thread) {
+    struct request *request = thread->free_requests;
+    if (request)
+        thread->free_requests = request->next;
+    else if (!(request = malloc(sizeof *request)))
+        return NULL;
+    memset(request, 0, offsetof(struct request, arguments));
+    request->thread = thread;
+    return request;
+}
+
+void request_free(struct request *request) {
+    struct io_thread *thread = request->thread;
+    free(request->long_arguments);
+    request->long_arguments = NULL;
+    if (request->block.bytes > 0) {
+        bool shared = inbox_give(connection_inbox(thread), &request->block);
+        connection_space_freed(thread, shared);
+    }
+    request->next = thread->free_requests;
+    thread->free_requests = request;
+}
+
+/* ---- What a message says, in the form that records have ---- */
+
+static enum xop_status put_tensor(const struct message_tensor *from, bool input,
+                                  struct seam_tensor *to, struct xop_error *error) {
+    *to = (struct seam_tensor){.dtype = (uint8_t)from->dtype, .rank = (uint8_t)from->rank};
+    memcpy(to->shape, from->shape, sizeof to->shape);
+    switch (from->place) {
+    case PLACE_NONE: to->place = input ? SEAM_NOWHERE : SEAM_OUTBOX; break;
+    case PLACE_BODY:
+        if (!input)
+            return xop_fail(error, XOP_INVALID_ARGUMENT,
+                            "an output cannot be placed in the request's body");
+        to->place = SEAM_INBOX;
+        to->offset = from->offset;
+        break;
+    case PLACE_OMIT: *to = (struct seam_tensor){.place = SEAM_NOWHERE}; break;
+    case PLACE_MEMORY:
+        return xop_fail(error, XOP_UNIMPLEMENTED,
+                        "this server takes no tensors in client memory: send them in the body");
+    case PLACE_RESIDENT:
+        return xop_fail(error, XOP_UNIMPLEMENTED,
+                        "this server holds no resident tensors: send them in the body");
+    }
+    if (from->access != ACCESS_DEFAULT && from->access != (input ? ACCESS_READ : ACCESS_WRITE))
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "an %s in the body is %s",
+                        input ? "input" : "output", input ? "read only" : "write only");
+    return XOP_OK;
+}
+
+static enum xop_status put_attributes(struct request *request, const struct message *message,
+                                      unsigned char *arguments, size_t capacity, size_t *used) {
+    for (uint32_t i = 0; i < message->nattrs; i++)
+        if (!seam_put_attr(arguments, capacity, used, &message->attrs[i]))
+            return XOP_RESOURCE_EXHAUSTED;
+    request->nattrs = message->nattrs;
+    return XOP_OK;
+}
+
+/* Arguments go into the request where they fit there, else into memory of their own. */
+static enum xop_status put_arguments(struct request *request, const struct message *message,
+                                     struct xop_error *error) {
+    size_t tensors = (size_t)(message->nin + message->nout) * sizeof(struct seam_tensor);
+    size_t used = tensors, capacity = SEAM_INLINE_ARGUMENTS;
+    unsigned char *arguments = request->arguments;
+    if (tensors > capacity ||
+        put_attributes(request, message, arguments, capacity, &used) != XOP_OK) {
+        used = tensors;
+        capacity = tensors + PROTO_MAX_HEADER + (size_t)message->nattrs * 128;
+        arguments = request->long_arguments = malloc(capacity);
+        if (!arguments || put_attributes(request, message, arguments, capacity, &used) != XOP_OK)
+            return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the attributes take too much memory");
+    }
+    request->attr_bytes = (uint32_t)(used - tensors);
+    struct seam_tensor *at = (struct seam_tensor *)(void *)arguments;
+    for (uint32_t i = 0; i < message->nin; i++)
+        if (put_tensor(&message->in[i], true, at++, error) != XOP_OK)
+            return error->status;
+    for (uint32_t i = 0; i < message->nout; i++)
+        if (put_tensor(&message->out[i], false, at++, error) != XOP_OK)
+            return error->status;
+    return XOP_OK;
+}
+
+enum xop_status request_fill(struct request *request, const struct message *message,
+                             struct xop_error *error) {
+    if (message->keep || message->context)
+        return xop_fail(error, XOP_UNIMPLEMENTED,
+                        "this server keeps no contexts: send backward what it needs");
+    if (message->device > 0)
+        return xop_fail(error, XOP_NOT_FOUND, "there is no device %d: this server has one, 0",
+                        message->device);
+    request->id = message->id;
+    request->pass = message->type == MESSAGE_BACKWARD ? XOP_BACKWARD : XOP_FORWARD;
+    request->flags = message->check ? SEAM_CHECK : 0;
+    request->priority = (int8_t)message->priority;
+    request->nin = (uint8_t)message->nin;
+    request->nout = (uint8_t)message->nout;
+    snprintf(request->op, sizeof request->op, "%s", message->op);
+    return put_arguments(request, message, error);
+}
+
+/* ---- At a connection ---- */
+
+static struct request **bucket(const struct connection *connection, uint64_t id) {
+    uint64_t h = (id ^ (uint64_t)connection->number << 40) * UINT64_C(0x9e3779b97f4a7c15);
+    return &connection->thread->by_id[h >> 52];
+}
+
+struct request *request_find(const struct connection *connection, uint64_t id) {
+    struct request *request = *bucket(connection, id);
+    while (request && (request->connection != connection || request->id != id))
+        request = request->same_hash;
+    return request;
+}
+
+static void on_deadline(evutil_socket_t fd, short what, void *arg) {
+    struct request *request = arg;
+    (void)fd, (void)what;
+    bool launched = request_launched(request);
+    request_fail(request, XOP_DEADLINE_EXCEEDED, "the deadline passed %s",
+                 launched ? "while it ran" : "before it was started");
+}
+
+void request_attach(struct request *request, struct connection *connection, uint64_t deadline_ms) {
+    struct request **first = bucket(connection, request->id);
+    request->connection = connection;
+    request->client = connection->number;
+    request->same_hash = *first;
+    *first = request;
+    request->older = connection->requests;
+    if (request->older)
+        request->older->newer = request;
+    connection->requests = request;
+    stats_add(connection->stats.in_flight, 1);
+    stats_add(connection->thread->in_flight, 1);
+    if (deadline_ms > 0) {
+        uint64_t limit = UINT64_C(30) * 24 * 3600 * 1000; /* more than a month is no deadline */
+        uint64_t ms = deadline_ms < limit ? deadline_ms : limit;
+        struct timeval after = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
+        request->deadline_ns = io_now() + ms * 1000000;
+        request->has_timer = true;
+        evtimer_assign(&request->timer, connection->thread->base, on_deadline, request);
+        evtimer_add(&request->timer, &after);
+    }
+}
+
+void request_detach(struct request *request) {
+    struct connection *connection = request->connection;
+    struct request **at = bucket(connection, request->id);
+    while (*at != request)
+        at = &(*at)->same_hash;
+    *at = request->same_hash;
+    if (request->newer)
+        request->newer->older = request->older;
+    else
+        connection->requests = request->older;
+    if (request->older)
+        request->older->newer = request->newer;
+    if (request->has_timer)
+        evtimer_del(&request->timer);
+    request->has_timer = false;
+    atomic_fetch_sub_explicit(&connection->stats.in_flight, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&connection->thread->in_flight, 1, memory_order_relaxed);
+    if (request->state == REQUEST_RECEIVING)
+        connection_forget(connection, request);
+    else if (request->state == REQUEST_QUEUED)
+        dispatch_remove(request);
+    request->connection = NULL;
+    if (request->state != REQUEST_SUBMITTED)
+        request_free(request);
+    connection_answered(connection);
+}
+
+bool request_launched(const struct request *request) {
+    const struct io_thread *thread = request->thread;
+    return request->state == REQUEST_SUBMITTED && thread->generation &&
+           atomic_load_explicit(&thread->lane.results[request->record].launched,
+                                memory_order_relaxed) != 0;
+}
+
+void request_fail(struct request *request, enum xop_status status, const char *format, ...) {
+    struct xop_error error;
+    struct op_stats *stats = &request->thread->ops[request->op_slot][request->pass];
+    va_list args;
+    va_start(args, format);
+    xop_vfail(&error, status, format, args);
+    va_end(args);
+    stats_add(stats->requests, 1);
+    stats_add(stats->errors, 1);
+    stats_add(request->connection->stats.errors, 1);
+    answer_failure(request->connection, request->id, &error, request_launched(request));
+    request_detach(request);
+}

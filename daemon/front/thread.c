@@ -1,0 +1,258 @@
+#include "thread.h"
+
+#include "answer.h"
+#include "complete.h"
+#include "connection.h"
+#include "dispatch.h"
+#include "handle.h"
+#include "request.h"
+#include "shared.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define TICK_MS 100
+
+struct command {
+    struct command *next;
+    enum thread_command type;
+    int fd;
+    char peer[96];
+    struct generation *generation;
+};
+
+bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
+                 struct generation *generation) {
+    struct command *command = calloc(1, sizeof *command);
+    if (!command)
+        return false;
+    command->type = type;
+    command->fd = fd;
+    command->generation = generation;
+    if (peer)
+        snprintf(command->peer, sizeof command->peer, "%s", peer);
+    pthread_mutex_lock(&thread->commands_lock);
+    *thread->commands_tail = command;
+    thread->commands_tail = &command->next;
+    pthread_mutex_unlock(&thread->commands_lock);
+    uint64_t one = 1;
+    if (write(thread->commands_fd, &one, sizeof one) < 0 && errno != EAGAIN)
+        log_error("cannot wake an I/O thread: %m");
+    return true;
+}
+
+void thread_wake_waiting(struct front *front) {
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        thread_post(&front->threads[i], THREAD_SPACE, -1, NULL, NULL);
+}
+
+/* ---- Generations ---- */
+
+static void on_lane(evutil_socket_t fd, short what, void *arg) {
+    uint64_t count;
+    (void)what, (void)arg;
+    /* Only clears it: the loop looks at the lane in every round. */
+    if (read(fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        log_error("cannot read an eventfd: %m");
+}
+
+static void on_ready(struct io_thread *thread, const struct command *command) {
+    struct generation *generation = command->generation;
+    seam_view(generation->seam, thread->index, generation->records, &thread->lane);
+    thread->generation = generation;
+    thread->nfree = 0;
+    for (uint32_t i = generation->records; i > 0; i--)
+        thread->free_records[thread->nfree++] = i - 1;
+    thread->nreleases = 0;
+    thread->lane_event = event_new(thread->base, generation->lane_fds[thread->index],
+                                   EV_READ | EV_PERSIST, on_lane, thread);
+    if (!thread->lane_event || event_add(thread->lane_event, NULL) < 0)
+        shared_report(thread, generation, "out of memory for its events");
+    for (struct connection *c = thread->connections; c; c = c->next) {
+        if (c->greeted && generation->number > 1)
+            answer_generation(c, generation->number);
+        handle_worker_changed(c);
+    }
+}
+
+static void on_gone(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    complete_gone(thread);
+    if (thread->lane_event)
+        event_free(thread->lane_event);
+    thread->lane_event = NULL;
+    struct generation *generation = thread->generation;
+    thread->generation = NULL;
+    generation_drop(generation);
+}
+
+static void on_unavailable(struct io_thread *thread, const struct command *command) {
+    struct worker_info info;
+    (void)command;
+    shared_info(thread->front, &info);
+    dispatch_refuse_all(thread, info.reason);
+    for (struct connection *c = thread->connections; c; c = c->next)
+        handle_worker_changed(c);
+}
+
+/* ---- The other commands ---- */
+
+static void on_adopt(struct io_thread *thread, const struct command *command) {
+    connection_open(thread, command->fd, command->peer);
+}
+
+static void on_space(struct io_thread *thread, const struct command *command) {
+    (void)thread, (void)command; /* the loop tries in every round */
+}
+
+static void on_drain(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    thread->draining = true;
+    for (struct connection *c = thread->connections; c; c = c->next)
+        if (c->greeted && !c->ended)
+            answer_goaway(c, "this server is about to stop");
+}
+
+static void on_stop(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    for (struct connection *c = thread->connections; c; c = c->next)
+        connection_end(c, "the server stops");
+    thread->stop = true;
+}
+
+static void (*const handlers[])(struct io_thread *, const struct command *) = {
+    [THREAD_ADOPT] = on_adopt, [THREAD_READY] = on_ready,
+    [THREAD_GONE] = on_gone,   [THREAD_UNAVAILABLE] = on_unavailable,
+    [THREAD_SPACE] = on_space, [THREAD_DRAIN] = on_drain,
+    [THREAD_STOP] = on_stop,
+};
+
+static void on_commands(evutil_socket_t fd, short what, void *arg) {
+    struct io_thread *thread = arg;
+    uint64_t count;
+    (void)what;
+    if (read(fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        log_error("cannot read an eventfd: %m");
+    pthread_mutex_lock(&thread->commands_lock);
+    struct command *command = thread->commands;
+    thread->commands = NULL;
+    thread->commands_tail = &thread->commands;
+    pthread_mutex_unlock(&thread->commands_lock);
+    while (command) {
+        struct command *next = command->next;
+        handlers[command->type](thread, command);
+        free(command);
+        command = next;
+    }
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg) {
+    (void)fd, (void)what;
+    connection_check_deadlines(arg);
+    complete_watch(arg);
+}
+
+/* ---- The loop ---- */
+
+static void *run(void *arg) {
+    struct io_thread *thread = arg;
+    while (!thread->stop) {
+        complete_drain(thread);
+        if (thread->waiting)
+            connection_retry_waiting(thread);
+        dispatch_run(thread);
+        answer_flush_all(thread);
+        /* What flushing let through may have queued more. */
+        dispatch_run(thread);
+        int flags = EVLOOP_ONCE;
+        struct ring_bell *bell = thread->generation ? thread->lane.bell : NULL;
+        if (bell) {
+            bell_arm(bell);
+            if (ring_waiting(&thread->lane.complete) > 0)
+                flags = EVLOOP_NONBLOCK;
+        }
+        if (event_base_loop(thread->base, flags) < 0)
+            abort();
+        if (bell && thread->generation)
+            bell_disarm(bell);
+    }
+    answer_flush_all(thread);
+    return NULL;
+}
+
+static bool allocate(struct io_thread *thread, uint32_t records) {
+    thread->records = calloc(records, sizeof *thread->records);
+    thread->free_records = calloc(records, sizeof *thread->free_records);
+    thread->scratch = calloc(records, sizeof *thread->scratch);
+    thread->ops = calloc(STATS_SLOTS, sizeof *thread->ops);
+    thread->decoder = message_decoder_new();
+    thread->commands_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    struct event_config *config = event_config_new();
+    if (config) {
+        event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK);
+        thread->base = event_base_new_with_config(config);
+        event_config_free(config);
+    }
+    if (!thread->records || !thread->free_records || !thread->scratch || !thread->ops ||
+        !thread->decoder || thread->commands_fd < 0 || !thread->base)
+        return false;
+    thread->commands_event =
+        event_new(thread->base, thread->commands_fd, EV_READ | EV_PERSIST, on_commands, thread);
+    thread->tick = event_new(thread->base, -1, EV_PERSIST, on_tick, thread);
+    struct timeval every = {0, TICK_MS * 1000};
+    return thread->commands_event && thread->tick && event_add(thread->commands_event, NULL) == 0 &&
+           event_add(thread->tick, &every) == 0;
+}
+
+enum xop_status thread_start(struct front *front, uint32_t index, struct xop_error *error) {
+    struct io_thread *thread = &front->threads[index];
+    thread->front = front;
+    thread->index = index;
+    thread->commands_tail = &thread->commands;
+    thread->again_tail = &thread->again;
+    thread->active_tail = &thread->active;
+    thread->waiting_tail = &thread->waiting;
+    pthread_mutex_init(&thread->commands_lock, NULL);
+    pthread_mutex_init(&thread->lock, NULL);
+    if (!allocate(thread, (uint32_t)front->config->records))
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for an I/O thread");
+    int failed = pthread_create(&thread->pthread, NULL, run, thread);
+    if (failed)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "pthread_create: %s", strerror(failed));
+    return XOP_OK;
+}
+
+void thread_join(struct io_thread *thread) {
+    pthread_join(thread->pthread, NULL);
+    while (thread->connections)
+        connection_bury(thread->connections);
+    generation_drop(thread->generation);
+    for (struct request *r = thread->free_requests, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+    for (uint32_t i = 0; i < thread->front->config->records; i++) {
+        if (thread->records[i])
+            free(thread->records[i]->long_arguments);
+        free(thread->records[i]);
+    }
+    for (struct response *r = thread->free_responses, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
+    if (thread->lane_event)
+        event_free(thread->lane_event);
+    event_free(thread->tick);
+    event_free(thread->commands_event);
+    event_base_free(thread->base);
+    close(thread->commands_fd);
+    message_decoder_free(thread->decoder);
+    free(thread->records);
+    free(thread->free_records);
+    free(thread->scratch);
+    free(thread->releases);
+    free(thread->ops);
+}

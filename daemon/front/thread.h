@@ -1,0 +1,29 @@
+/*
+ * An I/O thread: its loop, and the commands with which the main thread and other I/O threads reach
+ * it. thread_post may be called from any thread; the rest is the main thread's.
+ */
+#ifndef FRONT_THREAD_H
+#define FRONT_THREAD_H
+
+#include "io.h"
+
+enum thread_command {
+    THREAD_ADOPT,       /* a new connection: fd, peer */
+    THREAD_READY,       /* a generation serves: its reference is handed over */
+    THREAD_GONE,        /* the worker of the current generation was reaped */
+    THREAD_UNAVAILABLE, /* there will be no worker for a while: answer what waits */
+    THREAD_SPACE,       /* the inbox has space again */
+    THREAD_DRAIN,       /* say goaway, take no new requests */
+    THREAD_STOP         /* end every connection and the thread */
+};
+
+enum xop_status thread_start(struct front *front, uint32_t index, struct xop_error *error);
+/* Waits for a stopped thread and frees what it has. */
+void thread_join(struct io_thread *thread);
+
+/* Returns false where memory ran out: nothing was taken then. */
+bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
+                 struct generation *generation);
+void thread_wake_waiting(struct front *front);
+
+#endif
