@@ -138,11 +138,16 @@ void shape_collapse(const struct xop_tensor *x, const struct xop_tensor *b,
     map->b_form = form_of(map, stride_b);
 }
 
-#define PIECE_MIN 64 /* terms under which a piece is not worth its own partial sum */
+/* Terms under which a piece is not worth its own partial sum: rows, which many outputs are summed
+ * along side by side, or terms that lie next to each other. */
+#define PIECE_ROWS 64
+#define PIECE_TERMS 1024
 
 static void cut(struct shape_reduction *r) {
     int64_t most = r->outputs > 0 ? SHAPE_MAX_PARTIALS_ALL / r->outputs : 1;
-    int64_t wanted = r->reduced / PIECE_MIN + (r->reduced % PIECE_MIN != 0);
+    bool rows = r->nkept > 0 && r->kept[r->nkept - 1].stride == 1;
+    int64_t least = rows ? PIECE_ROWS : PIECE_TERMS;
+    int64_t wanted = r->reduced / least + (r->reduced % least != 0);
 
     if (most > SHAPE_MAX_PARTIALS)
         most = SHAPE_MAX_PARTIALS;

@@ -10,19 +10,23 @@
  * Where the innermost axis is kept, a strip is a stretch of it and whole rows are added to it;
  * where it is reduced, each output of the strip is the sum of contiguous runs. */
 #define STRIP 256
+#define SHORT_RUN 16     /* terms of a run that are added one after the other */
 #define ROWS_A_BLOCK 256 /* rows that are added up before they join the strip's total */
+
+struct strip;
 
 struct work {
     const struct reduce *reduce;
     const struct loops *loops;
     size_t size;
-    bool rows;               /* the innermost axis is kept */
+    /* Adds the terms of a strip's outputs to sum. */
+    void (*sum)(const struct work *work, const struct strip *strip, const double *factor,
+                double *sum);
     int64_t inner;           /* extent of the innermost kept axis, or outputs where it is reduced */
     int64_t strips_an_inner; /* strips that cover inner */
     struct shape_dim kept[XOP_MAX_RANK], axis[XOP_MAX_RANK];
-    uint32_t nkept,
-        naxis;   /* dimensions outside the innermost one of each kind that is used whole */
-    int64_t run; /* extent of the innermost reduced axis where rows is false, else 1 */
+    int64_t run;           /* extent of the innermost reduced axis, where runs are summed; else 1 */
+    uint32_t nkept, naxis; /* dimensions outside inner and run */
 };
 
 struct strip {
@@ -101,6 +105,18 @@ static void sum_runs(const struct work *work, const struct strip *strip, const d
     }
 }
 
+/* The same where each output's terms are few and lie next to each other, and so do the outputs'. */
+static void sum_short_runs(const struct work *work, const struct strip *strip, const double *factor,
+                           double *sum) {
+    double terms[STRIP * SHORT_RUN];
+
+    loops_load(work->loops, work->reduce->dtype, terms, term(work, strip->output * work->run),
+               strip->count * work->run);
+    for (int64_t i = 0; i < strip->count; i++)
+        for (int64_t t = 0; t < work->run; t++)
+            sum[i] += factor[i] * terms[i * work->run + t];
+}
+
 static void run_units(void *arg, int64_t begin, int64_t end) {
     const struct work *work = arg;
     const struct shape_reduction *shape = work->reduce->shape;
@@ -119,7 +135,7 @@ static void run_units(void *arg, int64_t begin, int64_t end) {
         load_factors(work, &strip, factor);
         memset(sum, 0, sizeof sum);
         if (strip.first < strip.last)
-            (work->rows ? sum_rows : sum_runs)(work, &strip, factor, sum);
+            work->sum(work, &strip, factor, sum);
         if (shape->partials == 1)
             finish(work, strip.output, sum, strip.count);
         else
@@ -146,17 +162,20 @@ static void run_finish(void *arg, int64_t begin, int64_t end) {
 static void prepare(struct work *work) {
     const struct shape_reduction *shape = work->reduce->shape;
 
-    work->rows = shape->nkept > 0 && shape->kept[shape->nkept - 1].stride == 1;
     dims_of(work->kept, shape->kept, shape->nkept);
     dims_of(work->axis, shape->axis, shape->nreduced);
     work->nkept = shape->nkept;
     work->naxis = shape->nreduced;
     work->inner = shape->outputs;
     work->run = 1;
-    if (work->rows)
+    work->sum = sum_rows;
+    if (shape->nkept > 0 && shape->kept[shape->nkept - 1].stride == 1) {
         work->inner = shape->kept[--work->nkept].size;
-    else if (shape->nreduced > 0)
+    } else if (shape->nreduced > 0) {
         work->run = shape->axis[--work->naxis].size;
+        work->sum =
+            shape->form == SHAPE_COLUMN && work->run <= SHORT_RUN ? sum_short_runs : sum_runs;
+    }
     work->strips_an_inner = (work->inner - 1) / STRIP + 1;
 }
 
