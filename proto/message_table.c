@@ -1,0 +1,89 @@
+#include "message_table.h"
+
+#include <string.h>
+
+static const char *const names[MESSAGE_TYPES] = {
+    [MESSAGE_HELLO] = "hello",       [MESSAGE_FORWARD] = "forward",
+    [MESSAGE_BACKWARD] = "backward", [MESSAGE_PUT] = "put",
+    [MESSAGE_GET] = "get",           [MESSAGE_FREE] = "free",
+    [MESSAGE_CANCEL] = "cancel",     [MESSAGE_DESCRIBE] = "describe",
+    [MESSAGE_STATS] = "stats",       [MESSAGE_PING] = "ping",
+    [MESSAGE_ATTACH] = "attach",     [MESSAGE_DETACH] = "detach",
+    [MESSAGE_DEFINE] = "define",     [MESSAGE_LOAD] = "load",
+    [MESSAGE_DRAIN] = "drain",       [MESSAGE_RELOAD] = "reload",
+    [MESSAGE_RESULT] = "result",     [MESSAGE_ERROR] = "error",
+    [MESSAGE_GOAWAY] = "goaway",     [MESSAGE_GENERATION] = "generation",
+};
+
+const char *message_type_name(enum message_type type) {
+    return (unsigned)type < MESSAGE_TYPES ? names[type] : NULL;
+}
+
+enum message_type message_type_named(const char *name, size_t length) {
+    for (unsigned type = 1; type < MESSAGE_TYPES; type++)
+        if (strlen(names[type]) == length && memcmp(names[type], name, length) == 0)
+            return (enum message_type)type;
+    return MESSAGE_NONE;
+}
+
+#define AT(member) offsetof(struct message, member)
+#define HELLO MESSAGE_BIT(MESSAGE_HELLO)
+#define RUNS (MESSAGE_BIT(MESSAGE_FORWARD) | MESSAGE_BIT(MESSAGE_BACKWARD))
+#define PUT MESSAGE_BIT(MESSAGE_PUT)
+#define GET MESSAGE_BIT(MESSAGE_GET)
+#define FREE MESSAGE_BIT(MESSAGE_FREE)
+#define MEMORY (MESSAGE_BIT(MESSAGE_ATTACH) | MESSAGE_BIT(MESSAGE_DETACH))
+#define RESULT MESSAGE_BIT(MESSAGE_RESULT)
+#define ERROR MESSAGE_BIT(MESSAGE_ERROR)
+#define GOAWAY MESSAGE_BIT(MESSAGE_GOAWAY)
+#define GENERATION MESSAGE_BIT(MESSAGE_GENERATION)
+/* Every type that is a request, and the result: what carries an id. */
+#define WITH_ID ((MESSAGE_BIT(MESSAGE_RESULT + 1) - 1) & ~(MESSAGE_BIT(MESSAGE_HELLO + 1) - 1))
+
+const struct message_key message_keys[] = {
+    {"id", KIND_U64, AT(id), WITH_ID, WITH_ID, 0, 0},
+    {"version_min", KIND_U64, AT(version_min), HELLO, HELLO, 0, 0},
+    {"version_max", KIND_U64, AT(version_max), HELLO, HELLO, 0, 0},
+    {"agent", KIND_STRING, AT(agent), HELLO, 0, 0, PROTO_MAX_AGENT},
+    {"token", KIND_STRING, AT(token), HELLO, 0, 0, PROTO_MAX_TOKEN},
+    {"max_body", KIND_U64, AT(max_body), HELLO, 0, 0, 0},
+    {"max_in_flight", KIND_U64, AT(max_in_flight), HELLO, 0, 0, 0},
+    {"generation", KIND_U64, AT(generation), HELLO | GENERATION, GENERATION, 0, 0},
+    {"op", KIND_STRING, AT(op), RUNS | MESSAGE_BIT(MESSAGE_DESCRIBE), RUNS, 0, XOP_MAX_NAME},
+    {"in", KIND_INPUTS, AT(in), RUNS | PUT, RUNS | PUT, 0, 0},
+    {"out", KIND_OUTPUTS, AT(out), RUNS | RESULT, 0, 0, 0},
+    {"attrs", KIND_ATTRS, AT(attrs), RUNS, 0, 0, 0},
+    {"keep", KIND_U64, AT(keep), MESSAGE_BIT(MESSAGE_FORWARD), 0, 0, 0},
+    {"context", KIND_U64, AT(context), MESSAGE_BIT(MESSAGE_BACKWARD), 0, 0, 0},
+    {"handle", KIND_U64, AT(handle), PUT | GET | FREE, PUT | GET | FREE, 0, 0},
+    {"memory", KIND_U64, AT(handle), MEMORY, MEMORY, 0, 0},
+    {"offset", KIND_U64, AT(offset), PUT | GET, 0, 0, 0},
+    {"length", KIND_U64, AT(length), GET | MESSAGE_BIT(MESSAGE_ATTACH),
+     GET | MESSAGE_BIT(MESSAGE_ATTACH), 0, 0},
+    {"target", KIND_U64, AT(target), MESSAGE_BIT(MESSAGE_CANCEL), MESSAGE_BIT(MESSAGE_CANCEL), 0,
+     0},
+    {"deadline_ms", KIND_U64, AT(deadline_ms), RUNS | PUT | GET, 0, 0, 0},
+    {"priority", KIND_I32, AT(priority), RUNS, 0, -8, 7},
+    {"device", KIND_I32, AT(device), RUNS | PUT, 0, -1, 1023},
+    {"check", KIND_BOOL, AT(check), RUNS, 0, 0, 0},
+    {"write", KIND_BOOL, AT(write), MESSAGE_BIT(MESSAGE_ATTACH), 0, 0, 0},
+    {"text", KIND_STRING, AT(text), MESSAGE_BIT(MESSAGE_DEFINE) | MESSAGE_BIT(MESSAGE_LOAD),
+     MESSAGE_BIT(MESSAGE_DEFINE) | MESSAGE_BIT(MESSAGE_LOAD), 0, PROTO_MAX_HEADER},
+    {"status", KIND_STATUS, AT(status), RESULT | ERROR, ERROR, 0, 0},
+    {"error", KIND_STRING, AT(error), RESULT | ERROR | GOAWAY, ERROR, 0, PROTO_MAX_MESSAGE},
+    {"started", KIND_BOOL, AT(started), RESULT, 0, 0, 0},
+    {"queue_ns", KIND_U64, AT(queue_ns), RESULT, 0, 0, 0},
+    {"copy_ns", KIND_U64, AT(copy_ns), RESULT, 0, 0, 0},
+    {"run_ns", KIND_U64, AT(run_ns), RESULT, 0, 0, 0},
+    {"batch", KIND_U32, AT(batch), RESULT, 0, 0, 0},
+    {"media", KIND_STRING, AT(media), RESULT, 0, 0, 64},
+};
+const uint32_t message_nkeys = sizeof message_keys / sizeof *message_keys;
+
+bool message_has_tensor_body(const struct message *message) {
+    switch (message->type) {
+    case MESSAGE_PUT: return false;
+    case MESSAGE_RESULT: return message->nout > 0; /* else a document or a piece of a tensor */
+    default: return true;
+    }
+}
