@@ -4,69 +4,58 @@
 
 #define COMPUTED                                                                                   \
     "\n"                                                                                           \
-    "f16 and bf16 are computed in f32 and rounded once. Nothing overflows on the way for a "       \
-    "finite\n"                                                                                     \
-    "`x`.\n"                                                                                       \
-    "\n"
+    "f16 and bf16 are computed in f32 and rounded once. For a finite `x` nothing\n"                \
+    "overflows on the way.\n"                                                                      \
+    "\n"                                                                                           \
+    "| x | y |\n"                                                                                  \
+    "| --- | --- |\n"
 #define TUTORIAL                                                                                   \
     "\n"                                                                                           \
-    "`sigmoid_complement` and `bose_einstein` are the two exponential forms that a known "         \
-    "tutorial\n"                                                                                   \
-    "on C++ and CUDA extensions both calls \"Sigmoid\". Neither is the logistic function, which "  \
-    "is\n"                                                                                         \
-    "`sigmoid`.\n"
+    "A known tutorial on C++ and CUDA extensions gives the name \"Sigmoid\" to the\n"              \
+    "formulas of both `sigmoid_complement` and `bose_einstein`. Neither is the logistic\n"         \
+    "function, which is `sigmoid`.\n"
 
-static const char sigmoid_doc[] = "`sigmoid` is the logistic function.\n"
-                                  "\n"
-                                  "    y = 1 / (1 + exp(-x))\n"
-                                  "    grad_x = grad_y * y * (1 - y)\n" COMPUTED "| x | y |\n"
-                                  "| --- | --- |\n"
-                                  "| +0, -0 | 0.5 |\n"
-                                  "| +inf | 1 |\n"
-                                  "| -inf | +0 |\n"
-                                  "| NaN | NaN |\n"
-                                  "\n"
-                                  "For large x the result rounds to 1 (from about 17 in f32, 37 in "
-                                  "f64). For large -x it is exp(x)\n"
-                                  "and ends in subnormals and +0 (below about -104 in f32, -746 in "
-                                  "f64). The gradient is taken from\n"
-                                  "the rounded y, so it is 0 where y is 0 or 1.\n" TUTORIAL;
+static const char sigmoid_doc[] =
+    "`sigmoid` is the logistic function.\n"
+    "\n"
+    "    y = 1 / (1 + exp(-x))\n"
+    "    grad_x = grad_y * y * (1 - y)\n" COMPUTED "| +0, -0 | 0.5 |\n"
+    "| +inf | 1 |\n"
+    "| -inf | +0 |\n"
+    "| NaN | NaN |\n"
+    "\n"
+    "For large x the result rounds to 1 (from about 17 in f32, 37 in f64). For large\n"
+    "-x it is exp(x) and ends in subnormals and +0 (below about -104 in f32, -746 in\n"
+    "f64). The gradient is taken from the rounded y, so it is 0 where y is 0 or 1.\n" TUTORIAL;
 
 static const char sigmoid_complement_doc[] =
     "`sigmoid_complement` is 1 - sigmoid(x), which is sigmoid(-x).\n"
     "\n"
     "    y = exp(-x) / (1 + exp(-x))\n"
-    "    grad_x = -grad_y * y * (1 - y)\n" COMPUTED "| x | y |\n"
-    "| --- | --- |\n"
-    "| +0, -0 | 0.5 |\n"
+    "    grad_x = -grad_y * y * (1 - y)\n" COMPUTED "| +0, -0 | 0.5 |\n"
     "| +inf | +0 |\n"
     "| -inf | 1 |\n"
     "| NaN | NaN |\n"
     "\n"
-    "For large x it is exp(-x) and ends in subnormals and +0 (above about 104 in f32, 746 in f64). "
-    "For\n"
-    "large -x it rounds to 1: sigmoid_complement(-1000) is 1, where the formula as written would "
-    "give\n"
-    "NaN. The gradient is taken from the rounded y, so it is 0 where y is 0 or 1.\n" TUTORIAL;
+    "For large x it is exp(-x) and ends in subnormals and +0 (above about 104 in f32,\n"
+    "746 in f64). For large -x it rounds to 1: sigmoid_complement(-1000) is 1, where\n"
+    "the formula as written would give NaN. The gradient is taken from the rounded y,\n"
+    "so it is 0 where y is 0 or 1.\n" TUTORIAL;
 
 static const char bose_einstein_doc[] =
     "`bose_einstein` is the Bose-Einstein occupation, 1 / (exp(x) - 1).\n"
     "\n"
     "    y = exp(-x) / (1 - exp(-x))\n"
-    "    grad_x = -grad_y * y * (y + 1)\n" COMPUTED "| x | y |\n"
-    "| --- | --- |\n"
-    "| +0 | +inf |\n"
+    "    grad_x = -grad_y * y * (y + 1)\n" COMPUTED "| +0 | +inf |\n"
     "| -0 | -inf |\n"
     "| +inf | +0 |\n"
     "| -inf | -1 |\n"
     "| NaN | NaN |\n"
     "\n"
-    "Small |x| keeps full precision, y being about 1/x - 1/2 there; it overflows to an infinity "
-    "where\n"
-    "1/x does. For large x it is exp(-x) and ends in subnormals and +0; for large -x it rounds to "
-    "-1.\n"
-    "The gradient is taken from the rounded y: 0 where y is 0 or -1, and infinite or NaN at the "
-    "pole.\n" TUTORIAL;
+    "Small |x| keeps full precision, y being about 1/x - 1/2 there; it overflows to an\n"
+    "infinity where 1/x does. For large x it is exp(-x) and ends in subnormals and +0;\n"
+    "for large -x it rounds to -1. The gradient is taken from the rounded y: 0 where y\n"
+    "is 0 or -1, and infinite or NaN at the pole.\n" TUTORIAL;
 
 static void plan_elementwise(const struct xop_call *call, uint32_t nin, uint64_t flops_each,
                              struct xop_plan *plan) {

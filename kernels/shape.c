@@ -86,13 +86,11 @@ static void strides(const struct xop_tensor *t, const struct xop_tensor *out, in
     }
 }
 
-/* Whether outer continues inner for both operands, so that one dimension does for the two. */
+/* Whether one dimension does for the two: operands are dense, so an operand that walks both, or
+ * neither, goes on from one to the other at an even step. */
 static bool joins(const struct shape_dim *outer, const struct shape_dim *inner) {
-    int64_t n = at_least_one(inner->size);
     return (outer->stride_x == 0) == (inner->stride_x == 0) &&
-           (outer->stride_b == 0) == (inner->stride_b == 0) &&
-           outer->stride_x == wrapping_product(inner->stride_x, n) &&
-           outer->stride_b == wrapping_product(inner->stride_b, n);
+           (outer->stride_b == 0) == (inner->stride_b == 0);
 }
 
 static enum shape_form form_of(const struct shape_map *map, const int64_t *stride) {

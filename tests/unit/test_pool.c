@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 
 #include "kernels/cpu/pool.h"
@@ -60,6 +61,42 @@ static void a_loop_visits_every_element_once(void **state) {
         }
         pool_close(pool);
     }
+}
+
+struct meeting {
+    pthread_t caller;
+    pthread_barrier_t both;
+    sem_t caller_left;
+    atomic_bool helper_left;
+};
+
+/* Run by two threads at once; the helper stays longer than the caller. */
+static void meet(void *arg, int64_t begin, int64_t end) {
+    struct meeting *meeting = arg;
+    (void)begin;
+    (void)end;
+    pthread_barrier_wait(&meeting->both);
+    if (pthread_equal(pthread_self(), meeting->caller)) {
+        sem_post(&meeting->caller_left);
+        return;
+    }
+    sem_wait(&meeting->caller_left);
+    for (int i = 0; i < 1000; i++)
+        sched_yield();
+    meeting->helper_left = true;
+}
+
+static void a_loop_ends_when_its_helpers_have(void **state) {
+    struct pool *pool = open_pool(1);
+    struct meeting meeting = {.caller = pthread_self()};
+    (void)state;
+    pthread_barrier_init(&meeting.both, NULL, 2);
+    sem_init(&meeting.caller_left, 0, 0);
+    pool_parallel(pool, 2, 1, meet, &meeting);
+    assert_true(meeting.helper_left);
+    pool_close(pool);
+    pthread_barrier_destroy(&meeting.both);
+    sem_destroy(&meeting.caller_left);
 }
 
 static void visit_all(void *arg, int64_t begin, int64_t end) {
@@ -185,6 +222,7 @@ static void closing_waits_for_the_task_that_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_loop_visits_every_element_once),
+        cmocka_unit_test(a_loop_ends_when_its_helpers_have),
         cmocka_unit_test(a_loop_may_start_loops),
         cmocka_unit_test(every_task_runs_and_may_start_loops),
         cmocka_unit_test(one_thread_runs_tasks_in_order),
