@@ -1,0 +1,303 @@
+# One makefile for everything; what it builds lands in $(BUILD). `make help` lists targets.
+
+BUILD ?= build
+PREFIX ?= /usr/local
+DESTDIR ?=
+VERSION := $(shell cat VERSION)
+CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PYTHON ?= /usr/bin/python3
+FUZZ_SECONDS ?= 60
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+
+# ---- Variants ----
+SAN ?=
+OPT ?= -O2
+ifeq ($(SAN),address)
+OUT := $(BUILD)/asan
+SANFLAGS := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+else ifeq ($(SAN),thread)
+OUT := $(BUILD)/tsan
+SANFLAGS := -fsanitize=thread -fno-omit-frame-pointer
+else ifeq ($(SAN),)
+OUT := $(BUILD)
+else
+$(error SAN is address, thread or empty)
+endif
+
+# ---- CUDA ----
+CUDA ?= auto
+NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+ifeq ($(CUDA),auto)
+WITH_CUDA := $(if $(and $(NVCC),$(wildcard kernels/cuda/*.cu),$(if $(SAN),,yes)),yes)
+else ifeq ($(CUDA),yes)
+WITH_CUDA := yes
+else
+WITH_CUDA :=
+endif
+# A short list builds fast; `CUDA_ARCHS=all` is every architecture that this nvcc knows from sm_75 on.
+CUDA_ARCHS ?= 90
+ifeq ($(CUDA_ARCHS),all)
+ARCHS := $(shell $(NVCC) --list-gpu-arch | sed 's/compute_//' | awk '$$1 >= 75' | sort -n)
+else
+ARCHS := $(subst $(comma),$(space),$(CUDA_ARCHS))
+endif
+comma := ,
+space := $(subst ,, )
+CUDA_GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+    -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
+
+# ---- Libraries ----
+# DEPS_PREFIX: a directory into which packages were unpacked, for hosts where none can be installed.
+DEPS_PREFIX ?=
+ifneq ($(DEPS_PREFIX),)
+MULTIARCH := $(shell $(CC) -print-multiarch)
+DEPS_PREFIX_ABS := $(abspath $(DEPS_PREFIX))
+export PKG_CONFIG_PATH := $(DEPS_PREFIX_ABS)/usr/lib/$(MULTIARCH)/pkgconfig:$(DEPS_PREFIX_ABS)/usr/share/pkgconfig
+DEPS_CFLAGS := -isystem $(DEPS_PREFIX_ABS)/usr/include
+DEPS_LIBS := $(foreach d,usr/lib/$(MULTIARCH) lib/$(MULTIARCH),-L$(DEPS_PREFIX_ABS)/$(d) -Wl$(comma)-rpath$(comma)$(DEPS_PREFIX_ABS)/$(d))
+endif
+PKG_CONFIG ?= pkg-config
+MSGPACK := $(shell $(PKG_CONFIG) --exists msgpack-c 2>/dev/null && echo msgpack-c || echo msgpack)
+pkg_cflags = $(DEPS_CFLAGS) $(if $(DEPS_PREFIX),,$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
+pkg_libs = $(DEPS_LIBS) $(shell $(PKG_CONFIG) --libs-only-l $(1) 2>/dev/null)
+DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd
+CLIENT_PKGS := $(MSGPACK)
+CTL_PKGS := jansson
+
+# ---- Flags ----
+WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)
+INCLUDES := -Iproto/include -Ikernels/include -Iclient/include -I.
+CPPFLAGS += -D_GNU_SOURCE -DXOP_VERSION='"$(VERSION)"' -DXOPD_LIBDIR='"$(PREFIX)/lib/xopd"'
+CFLAGS_ALL = -std=gnu17 $(OPT) -g -fPIC $(WARN) $(SANFLAGS) $(INCLUDES) $(CPPFLAGS) \
+    $(call pkg_cflags,$(DAEMON_PKGS) cmocka) $(CFLAGS)
+# Results must not depend on how a compiler contracts a*b+c, and errno is nobody's concern here.
+KERNEL_CFLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden
+NVCCFLAGS := -std=c++17 -O3 -Xcompiler -fPIC,-fvisibility=hidden,-Wall -cudart static \
+    --expt-relaxed-constexpr -fmad=false $(INCLUDES) -D_GNU_SOURCE
+LDFLAGS_ALL = $(SANFLAGS) $(LDFLAGS)
+
+# Objects depend on the flags they were made with.
+FLAGS_STAMP := $(OUT)/flags
+FLAGS_TEXT := $(CC) $(CFLAGS_ALL) $(LDFLAGS_ALL) $(KERNEL_CFLAGS) $(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE)
+$(shell mkdir -p $(OUT); \
+    printf '%s' '$(subst ','\'',$(FLAGS_TEXT))' | cmp -s - $(FLAGS_STAMP) || \
+    printf '%s' '$(subst ','\'',$(FLAGS_TEXT))' > $(FLAGS_STAMP))
+
+# ---- Sources ----
+PROTO_SRC := $(wildcard proto/*.c)
+CLIENT_SRC := $(wildcard client/lib/*.c)
+CTL_SRC := $(wildcard client/xopctl/*.c)
+REFERENCE_SRC := $(wildcard client/reference/*.c)
+SHARED_SRC := $(wildcard daemon/shared/*.c)
+DAEMON_SRC := $(wildcard daemon/*.c daemon/front/*.c daemon/worker/*.c) $(SHARED_SRC)
+KERNEL_SRC := $(wildcard kernels/*.c)
+CPU_SRC := $(KERNEL_SRC) $(wildcard kernels/cpu/*.c)
+CUDA_SRC := $(KERNEL_SRC) $(wildcard kernels/cuda/*.cu kernels/cuda/*.c)
+BROKEN_SHARED := $(filter-out $(wildcard tests/broken/broken_*.c),$(wildcard tests/broken/*.c))
+BROKEN := $(patsubst tests/broken/%.c,$(OUT)/ops-broken/%-cpu.so,$(wildcard tests/broken/broken_*.c)) \
+    $(if $(WITH_CUDA),$(patsubst tests/broken/%.cu,$(OUT)/ops-broken/%-cuda.so,$(wildcard tests/broken/broken_*.cu)))
+FAULTY := $(patsubst tests/faults/%.c,$(OUT)/ops-faulty/%-cpu.so,$(wildcard tests/faults/*.c)) \
+    $(if $(WITH_CUDA),$(patsubst tests/faults/%.cu,$(OUT)/ops-faulty/%-cuda.so,$(wildcard tests/faults/*.cu)))
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+SYSTEM_SRC := $(wildcard tests/system/test_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
+EXAMPLES_SRC := $(wildcard examples/*.c)
+obj = $(patsubst %,$(OUT)/obj/%.o,$(1))
+
+CORE := $(OUT)/libxopclient.so $(OUT)/libxopclient.a $(OUT)/xopctl $(OUT)/xopd $(OUT)/xop-cpu.so \
+    $(if $(WITH_CUDA),$(OUT)/xop-cuda.so)
+UNIT := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
+SYSTEM := $(patsubst tests/system/%.c,$(OUT)/tests/%,$(SYSTEM_SRC))
+FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(EXAMPLES_SRC))
+
+.PHONY: all tests quickstart test check check-gpu fuzz fuzzers lint format deps install uninstall \
+    dist clean help print-%
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+## all          build the daemon, its backends, the client library and xopctl
+all: $(CORE)
+
+# ---- How things are made ----
+$(OUT)/obj/%.c.o: %.c $(FLAGS_STAMP)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) $(EXTRA_CFLAGS) -MMD -MP -c $< -o $@
+
+$(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+$(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
+$(call obj,$(CLIENT_SRC) $(PROTO_SRC)): EXTRA_CFLAGS := -fvisibility=hidden
+
+$(OUT)/libxopclient.so.1: $(call obj,$(CLIENT_SRC) $(PROTO_SRC)) client/libxopclient.map
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,-soname,libxopclient.so.1 \
+	    -Wl,--version-script=client/libxopclient.map -Wl,--no-undefined $(filter %.o,$^) \
+	    $(call pkg_libs,$(CLIENT_PKGS)) -o $@
+
+$(OUT)/libxopclient.so: $(OUT)/libxopclient.so.1
+	$(Q)ln -sf libxopclient.so.1 $@
+
+$(OUT)/libxopclient.a: $(call obj,$(CLIENT_SRC) $(PROTO_SRC))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(OUT)/xopctl: $(call obj,$(CTL_SRC) $(REFERENCE_SRC)) $(OUT)/libxopclient.so
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN' \
+	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS)) -lm -o $@
+
+$(OUT)/xopd: $(call obj,$(DAEMON_SRC) $(PROTO_SRC))
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS)) -lpthread -ldl -lm -o $@
+
+$(OUT)/xop-cpu.so: $(call obj,$(CPU_SRC))
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lpthread -lm -o $@
+
+$(OUT)/xop-cuda.so: $(call obj,$(CUDA_SRC))
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart static -shared $^ -lpthread -lm -o $@
+
+# Test operators bring what they need of the kernels with them, as a user's library would.
+$(OUT)/ops-broken/%-cpu.so: $(OUT)/obj/tests/broken/%.c.o \
+    $(call obj,$(BROKEN_SHARED) $(filter-out kernels/cpu/backend.c,$(CPU_SRC)))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lm -o $@
+
+$(OUT)/ops-broken/%-cuda.so: $(OUT)/obj/tests/broken/%.cu.o $(call obj,$(KERNEL_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart static -shared $^ -o $@
+
+$(OUT)/ops-faulty/%-cpu.so: $(OUT)/obj/tests/faults/%.c.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared $^ -lm -o $@
+
+$(OUT)/ops-faulty/%-cuda.so: $(OUT)/obj/tests/faults/%.cu.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart static -shared $^ -o $@
+
+# Everything but main functions, for unit tests; the linker takes what a test uses. The kernels keep
+# an archive of their own, since a backend is one.
+$(OUT)/libtested.a: $(call obj,$(filter-out daemon/main.c client/xopctl/main.c,$(PROTO_SRC) $(CLIENT_SRC) $(CTL_SRC) $(REFERENCE_SRC) $(DAEMON_SRC) $(CPU_SRC)))
+	$(call say,AR,$@)
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+
+$(OUT)/tests/test_%: $(OUT)/obj/tests/unit/test_%.c.o $(OUT)/libtested.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS) cmocka) -lpthread -ldl -lm -o $@
+
+$(SYSTEM): $(OUT)/tests/%: $(OUT)/obj/tests/system/%.c.o $(OUT)/libxopclient.so
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN/..' \
+	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS) cmocka) -lpthread -lm -o $@
+
+$(OUT)/examples/%: $(OUT)/obj/examples/%.c.o $(OUT)/libxopclient.so
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN/..' \
+	    $(call pkg_libs,$(CLIENT_PKGS) libevent_core) -lpthread -lm -o $@
+
+# Fuzzers are built whole with clang, apart from everything else.
+FUZZED := $(filter-out client/xopctl/main.c,$(PROTO_SRC) $(CTL_SRC) $(REFERENCE_SRC) $(CLIENT_SRC)) daemon/config.c daemon/log.c
+$(BUILD)/fuzz/obj/%.c.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CLANG,$<)
+	$(Q)clang -std=gnu17 -g -O1 -fsanitize=fuzzer-no-link,address,undefined $(INCLUDES) $(CPPFLAGS) \
+	    $(call pkg_cflags,$(DAEMON_PKGS)) -MMD -MP -c $< -o $@
+$(BUILD)/fuzz/libfuzzed.a: $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(FUZZED))
+	$(Q)rm -f $@ && $(AR) rcs $@ $^
+$(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/fuzz/libfuzzed.a
+	$(call say,LD,$@)
+	$(Q)clang -fsanitize=fuzzer,address,undefined $^ $(call pkg_libs,$(DAEMON_PKGS)) -lm -lpthread -o $@
+
+# ---- Running ----
+## tests        build everything that `test` runs
+tests: all $(UNIT) $(SYSTEM) $(BROKEN) $(FAULTY) $(EXAMPLES)
+
+## quickstart   install what is missing, build, and show xopd at work in under two minutes
+quickstart: deps
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)XOP_BUILD=$(OUT) scripts/quickstart.sh
+
+## test         install what the tests need, build, run all tests
+test: deps
+	$(Q)$(MAKE) --no-print-directory check
+
+## check        build and run all tests, without installing anything (SAN=address, SAN=thread)
+check: tests
+	$(Q)XOP_BUILD=$(OUT) XOP_SAN=$(SAN) PYTHON=$(PYTHON) tests/run.sh $(TESTS)
+
+## check-gpu    on a GPU host: verify, system tests and broken operators on the CUDA backend
+check-gpu: tests
+	$(Q)XOP_BUILD=$(OUT) tests/gpu/check.sh
+
+## fuzzers      build the fuzzers (clang)
+fuzzers: $(FUZZERS)
+
+## fuzz         run each fuzzer for FUZZ_SECONDS
+fuzz: fuzzers
+	$(Q)for f in $(notdir $(FUZZERS)); do \
+	    mkdir -p $(BUILD)/fuzz/corpus/$$f; \
+	    $(BUILD)/fuzz/$$f -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=1024 -timeout=10 \
+	        -artifact_prefix=$(BUILD)/fuzz/ -print_final_stats=0 -verbosity=0 \
+	        $(BUILD)/fuzz/corpus/$$f tests/fuzz/corpus/$${f#fuzz_} || exit 1; \
+	    echo "$$f: nothing found in $(FUZZ_SECONDS) s"; \
+	done
+
+SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null)
+## lint         clang-format, clang-tidy and cppcheck
+lint: compile_commands.json
+	$(Q)scripts/lint.sh $(SOURCES)
+
+## format       rewrite all C and CUDA sources in our style
+format:
+	$(Q)clang-format -i $(SOURCES)
+
+## deps         install with apt what building and testing need and is missing
+deps:
+	$(Q)scripts/deps.sh
+
+## compile_commands.json  for editors and clang-tidy
+compile_commands.json: Makefile
+	$(Q)scripts/compile_commands.sh '$(CC) $(filter-out -g,$(CFLAGS_ALL))' > $@
+
+# ---- Installing ----
+## install      into $(DESTDIR)$(PREFIX)
+install: all
+	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' OUT='$(OUT)' VERSION='$(VERSION)' MSGPACK='$(MSGPACK)' scripts/install.sh
+
+## uninstall    remove what install put there
+uninstall:
+	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh --uninstall
+
+## dist         a source archive of the last commit
+dist:
+	$(Q)mkdir -p $(BUILD) && git archive --prefix=xopd-$(VERSION)/ -o $(BUILD)/xopd-$(VERSION).tar.gz HEAD
+
+## clean        remove everything that was built
+clean:
+	rm -rf $(BUILD) compile_commands.json
+
+## help         this list; variables: BUILD= SAN=address|thread CUDA=auto|yes|no NVCC= CUDA_ARCHS=90,... or all CC= PREFIX= DESTDIR= DEPS_PREFIX= FUZZ_SECONDS= TESTS= V=1
+help:
+	@sed -n 's/^## //p' Makefile
+
+print-%:
+	@echo '$*=$($*)'
+
+-include $(shell find $(OUT)/obj $(BUILD)/fuzz/obj -name '*.d' 2>/dev/null)
