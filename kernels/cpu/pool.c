@@ -170,7 +170,7 @@ void pool_parallel(struct pool *pool, int64_t n, int64_t grain,
     pthread_cond_init(&loop.left, NULL);
     pthread_mutex_lock(&pool->lock);
     loop.next = pool->loops;
-    pool->loops = &loop;
+    pool->loops = &loop; /* cppcheck-suppress autoVariables; taken out again below */
     wake(pool, loop.pieces - 1);
     pthread_mutex_unlock(&pool->lock);
     run_pieces(pool, &loop);

@@ -36,6 +36,23 @@ static void forward_piece(void *arg, int64_t begin, int64_t end) {
     }
 }
 
+#define TILE 1024 /* bytes */
+
+/* Where b is a short row, it is repeated in a tile and taken for a longer one, so that fewer and
+ * longer loops do. The last row of the longer kind may be cut off by the end of the array. */
+static void widen_row(struct forward *f, char tile[TILE]) {
+    struct shape_dim *outer = &f->map.dim[0], *inner = &f->map.dim[1];
+    size_t row = (size_t)inner->size * f->size;
+    int64_t times = (int64_t)(TILE / row);
+
+    for (int64_t i = 0; i < times; i++)
+        memcpy(tile + (size_t)i * row, f->b, row);
+    f->b = tile;
+    inner->size *= times;
+    outer->size = (outer->size - 1) / times + 1;
+    outer->stride_x = inner->size;
+}
+
 static void forward_call(const struct xop_host *host, const struct xop_call *call) {
     const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
     const struct xop_tensor *y = &call->out[0];
@@ -45,12 +62,17 @@ static void forward_call(const struct xop_host *host, const struct xop_call *cal
                         .x = x->data,
                         .b = b->data,
                         .y = y->data};
+    _Alignas(64) char tile[TILE];
 
     if (!y->data)
         return;
     shape_collapse(x, b, y, &f.map);
-    if (f.map.elements > 0)
-        host->parallel(host, f.map.elements, LAUNCH_GRAIN, forward_piece, &f);
+    if (f.map.elements == 0)
+        return;
+    if (f.map.x_form == SHAPE_FULL && f.map.b_form == SHAPE_ROW &&
+        f.map.dim[1].size <= (int64_t)(TILE / f.size / 2))
+        widen_row(&f, tile);
+    host->parallel(host, f.map.elements, LAUNCH_GRAIN, forward_piece, &f);
 }
 
 struct elementwise {
@@ -100,7 +122,7 @@ static void backward_call(const struct xop_host *host, const struct xop_call *ca
     if (grad_b && plan.b.form != SHAPE_FULL) {
         struct reduce reduce = {&plan.b, e.dtype, grad_y->data, NULL, 1, grad_b, NULL};
         if (call->workspace)
-            reduce.partials = (double *)((char *)call->workspace + plan.b_offset);
+            reduce.partials = (void *)((char *)call->workspace + plan.b_offset);
         reduce_run(&reduce, host);
     }
 }
