@@ -1,0 +1,104 @@
+#include "device.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DRIVER_WAIT_NS UINT64_C(30000000000)
+#define DRIVER_RETRY_US 500000
+
+static unsigned read_hex(const char *device, const char *file) {
+    char path[300], text[32] = "";
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/%s", device, file);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    if (!fgets(text, sizeof text, f))
+        text[0] = 0;
+    fclose(f);
+    return (unsigned)strtoul(text, NULL, 16);
+}
+
+/* Whether the machine shows an NVIDIA display or 3D controller, whatever its driver does. */
+static bool shows_nvidia(void) {
+    bool found = access("/proc/driver/nvidia", F_OK) == 0;
+    DIR *devices = opendir("/sys/bus/pci/devices");
+    if (!devices)
+        return found;
+    for (struct dirent *entry; !found && (entry = readdir(devices));)
+        found = entry->d_name[0] != '.' && read_hex(entry->d_name, "vendor") == 0x10de &&
+                read_hex(entry->d_name, "class") >> 16 == 0x03;
+    closedir(devices);
+    return found;
+}
+
+/* Backends stay loaded for the process's life: nothing of them is freed safely while threads run.
+ */
+static const struct xop_backend_api *load(const struct worker *worker, const char *name,
+                                          struct xop_error *error) {
+    char path[sizeof worker->setup.backend_path + 32];
+    snprintf(path, sizeof path, "%s/xop-%s.so", worker->setup.backend_path, name);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle) {
+        const char *why = dlerror();
+        xop_fail(error, XOP_UNAVAILABLE, "the %s backend cannot be loaded: %.400s", name,
+                 why ? why : path);
+        return NULL;
+    }
+    xop_backend_entry_fn entry;
+    *(void **)&entry = dlsym(handle, XOP_BACKEND_ENTRY);
+    const struct xop_backend_api *api = entry ? entry(XOP_BACKEND_ABI) : NULL;
+    if (!api)
+        xop_fail(error, XOP_UNAVAILABLE, "%s is no backend of this version", path);
+    return api;
+}
+
+static enum xop_status open_named(struct worker *worker, const char *name,
+                                  struct xop_error *error) {
+    struct xop_backend_config config = {.device = worker->setup.device,
+                                        .lanes = worker->setup.streams,
+                                        .threads = worker->setup.threads};
+    worker->api = load(worker, name, error);
+    if (!worker->api)
+        return error->status;
+    return worker->api->open(&config, &worker->backend, error);
+}
+
+static enum xop_status open_cuda(struct worker *worker, struct xop_error *error) {
+    uint64_t until = worker_now() + (shows_nvidia() ? DRIVER_WAIT_NS : 0);
+    bool told = false;
+    for (;;) {
+        enum xop_status status = open_named(worker, "cuda", error);
+        if (status == XOP_OK || worker_now() >= until)
+            return status;
+        if (!told)
+            log_warn("waiting for the NVIDIA driver: %s", error->message);
+        told = true;
+        usleep(DRIVER_RETRY_US);
+    }
+}
+
+static enum xop_status choose(struct worker *worker, struct xop_error *error) {
+    const char *wanted = worker->setup.backend;
+    if (strcmp(wanted, "cpu") == 0)
+        return open_named(worker, "cpu", error);
+    enum xop_status status = open_cuda(worker, error);
+    if (status == XOP_OK || strcmp(wanted, "auto") != 0)
+        return status;
+    snprintf(worker->fallback_reason, sizeof worker->fallback_reason, "%s", error->message);
+    return open_named(worker, "cpu", error);
+}
+
+enum xop_status device_open(struct worker *worker, struct xop_error *error) {
+    if (choose(worker, error) != XOP_OK)
+        return error->status;
+    worker->api->info(worker->backend, &worker->info);
+    if (worker->api->register_host(worker->backend, (void *)(uintptr_t)worker->inbox,
+                                   worker->setup.inbox_bytes, true, error) != XOP_OK ||
+        worker->api->register_host(worker->backend, worker->outbox.base, worker->setup.outbox_bytes,
+                                   false, error) != XOP_OK)
+        return error->status;
+    return XOP_OK;
+}

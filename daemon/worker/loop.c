@@ -1,0 +1,192 @@
+#include "loop.h"
+
+#include "batch.h"
+#include "daemon/shared/channel.h"
+#include "intake.h"
+#include "outbox.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Records taken from one lane before the others have their turn. */
+#define TURN 256
+/* The heartbeat's longest pause, and how long a loop sleeps at most that has to ask its backend. */
+#define BEAT_NS UINT64_C(200000000)
+#define ASK_NS UINT64_C(50000)
+#define INFO_NS UINT64_C(1000000000)
+
+enum xop_status loop_open(struct worker *worker, struct xop_error *error) {
+    size_t n = (size_t)worker->setup.lanes * worker->setup.records;
+    worker->tasks = calloc(n, sizeof *worker->tasks);
+    if (!worker->tasks)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for requests");
+    for (size_t i = 0; i < n; i++) {
+        worker->tasks[i].lane = (uint32_t)(i / worker->setup.records);
+        worker->tasks[i].index = (uint32_t)(i % worker->setup.records);
+    }
+    return batch_open(worker, error);
+}
+
+void loop_close(struct worker *worker) {
+    size_t n = (size_t)worker->setup.lanes * worker->setup.records;
+    for (size_t i = 0; worker->tasks && i < n; i++)
+        free(worker->tasks[i].long_arguments);
+    free(worker->tasks);
+    batch_close(worker);
+}
+
+/* ---- Taking in ---- */
+
+static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
+    struct xop_error error = {XOP_OK, ""};
+    if (index >= worker->setup.records) {
+        log_error("lane %u: there is no record %llu", lane, (unsigned long long)index);
+        return;
+    }
+    struct task *task = &worker->tasks[(size_t)lane * worker->setup.records + index];
+    if (task->busy) {
+        log_error("lane %u: record %llu is in use already", lane, (unsigned long long)index);
+        return;
+    }
+    task->busy = true;
+    enum xop_status status = intake_read(worker, task, &error);
+    if (status == XOP_OK)
+        batch_add(worker, task);
+    else
+        batch_complete(worker, task, status, error.message, 0, 0);
+}
+
+static uint32_t take_releases(struct worker *worker, struct seam_lane *lane) {
+    uint32_t n = 0;
+    uint64_t offset;
+    while (ring_pop(&lane->release, &offset) == RING_OK) {
+        n++;
+        if (!outbox_give(&worker->outbox, offset))
+            log_error("a block at %llu was released that is not held", (unsigned long long)offset);
+    }
+    return n;
+}
+
+static uint32_t take_lanes(struct worker *worker) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < worker->setup.lanes; i++) {
+        struct seam_lane *lane = &worker->lanes[i];
+        uint64_t index;
+        n += take_releases(worker, lane);
+        for (int k = 0; k < TURN && ring_pop(&lane->submit, &index) == RING_OK; k++, n++)
+            take_in(worker, i, index);
+    }
+    return n;
+}
+
+static void ring_bells(struct worker *worker) {
+    for (uint32_t i = 0; i < worker->setup.lanes; i++) {
+        if (!worker->lane_rings[i])
+            continue;
+        worker->lane_rings[i] = false;
+        bell_ring(worker->lanes[i].bell, worker->lane_fds[i]);
+    }
+}
+
+/* ---- Sleeping ---- */
+
+static bool is_waiting(const struct worker *worker) {
+    for (uint32_t i = 0; i < worker->setup.lanes; i++)
+        if (ring_waiting(&worker->lanes[i].submit) || ring_waiting(&worker->lanes[i].release))
+            return true;
+    return false;
+}
+
+/* The front has nothing to say but stop; everything else comes through the rings. */
+static void read_control(struct worker *worker) {
+    unsigned char packet[CHANNEL_BYTES];
+    struct seam_control head;
+    struct xop_error error;
+    uint32_t nfds;
+    size_t bytes;
+    bool would_block;
+    enum xop_status status =
+        channel_receive(worker->control, packet, &bytes, NULL, 0, &nfds, &would_block, &error);
+    if (would_block)
+        return;
+    if (status != XOP_OK || bytes == 0) {
+        log_debug("the front is gone");
+        worker->stop = true;
+    } else if (bytes == sizeof head) {
+        memcpy(&head, packet, sizeof head);
+        worker->stop |= head.type == SEAM_STOP;
+    }
+}
+
+/* How long the loop may sleep: until its heart has to beat, a group has to go, or a backend that
+ * does not say when it is done has to be asked. */
+static uint64_t sleep_ns(const struct worker *worker, uint64_t now) {
+    uint64_t ns = BEAT_NS, due = batch_due_ns(worker);
+    if (worker->in_flight > 0 && worker->api->descriptor(worker->backend) < 0)
+        ns = ASK_NS;
+    if (due > 0)
+        ns = due <= now ? 0 : due - now < ns ? due - now : ns;
+    return ns;
+}
+
+static void sleep_until_work(struct worker *worker, uint64_t now) {
+    int done = worker->api->descriptor(worker->backend);
+    struct pollfd ready[] = {{worker->doorbell, POLLIN, 0},
+                             {worker->control, POLLIN, 0},
+                             {worker->in_flight > 0 ? done : -1, POLLIN, 0}};
+    uint64_t ns = sleep_ns(worker, now), count;
+    bell_arm(&worker->header->bell);
+    if (is_waiting(worker))
+        ns = 0;
+    struct timespec wait = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
+    if (ppoll(ready, 3, &wait, NULL) < 0 && errno != EINTR)
+        log_error("ppoll: %s", strerror(errno));
+    bell_disarm(&worker->header->bell);
+    if (ready[0].revents && read(worker->doorbell, &count, sizeof count) < 0 && errno != EAGAIN)
+        log_error("the doorbell: %s", strerror(errno));
+    if (ready[1].revents)
+        read_control(worker);
+}
+
+/* ---- The loop ---- */
+
+static void beat(struct worker *worker, uint64_t now) {
+    atomic_store_explicit(&worker->header->heartbeat_ns, now, memory_order_relaxed);
+    if (now - worker->last_info_ns < INFO_NS)
+        return;
+    worker->last_info_ns = now;
+    worker->api->info(worker->backend, &worker->info);
+    atomic_store_explicit(&worker->header->memory_free, worker->info.memory_free,
+                          memory_order_relaxed);
+}
+
+enum xop_status loop_run(struct worker *worker, struct xop_error *error) {
+    uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000;
+    uint32_t turns = 0;
+    bool fault = false;
+    while (!worker->stop) {
+        uint64_t now = worker_now();
+        beat(worker, now);
+        uint32_t work = take_lanes(worker);
+        work += batch_finish(worker, &fault, error);
+        if (!fault)
+            work += batch_launch(worker, &fault, error);
+        if (!fault) /* what the backend did at once */
+            work += batch_finish(worker, &fault, error);
+        if (fault)
+            return XOP_DEVICE_FAULT;
+        ring_bells(worker);
+        if (work > 0) {
+            worker->last_work_ns = now;
+            if (++turns % 1024 == 0)
+                read_control(worker); /* also under a load that never lets it sleep */
+            continue;
+        }
+        if (now - worker->last_work_ns >= poll_ns)
+            sleep_until_work(worker, now);
+    }
+    return XOP_OK;
+}

@@ -1,0 +1,116 @@
+/*
+ * The worker's state. One thread, the loop's, owns all of it; only opening the backend runs on a
+ * helper thread, before the loop takes requests. Nothing is allocated for a request in steady
+ * state: every record of every lane has its task, made at start.
+ */
+#ifndef WORKER_STATE_H
+#define WORKER_STATE_H
+
+#include "daemon/log.h"
+#include "daemon/shared/arena.h"
+#include "daemon/shared/seam.h"
+#include "kernels/backend.h"
+
+#include <time.h>
+
+#define WORKER_MAX_OPS 512u
+
+struct queue;
+
+/* A request in the worker's hands: the private copy of a record, checked. */
+struct task {
+    struct task *next;
+    uint64_t sequence; /* order of arrival */
+    uint32_t lane, index;
+    bool busy; /* the worker has it */
+    uint64_t tag, deadline_ns, accepted_ns, launched_ns;
+    int priority;
+    bool check, alone;
+    const struct xop_op *op;
+    enum xop_pass pass;
+    struct xop_tensor in[XOP_MAX_INPUTS];
+    struct xop_tensor out[XOP_MAX_OUTPUTS]; /* as infer gave them, data in the outbox */
+    bool wanted[XOP_MAX_OUTPUTS];
+    struct xop_attr attrs[XOP_MAX_ATTRS]; /* in the declaration's order */
+    uint64_t attrs_hash;
+    enum xop_dtype dtype; /* the call's common one */
+    struct xop_plan plan;
+    uint64_t block_offset, block_bytes; /* of the outbox; bytes 0: none */
+    uint64_t bad_index;
+    uint32_t batch;
+    unsigned char *long_arguments;
+    alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
+};
+
+/* Tasks that may share a launch. */
+struct queue {
+    struct queue *next;
+    const struct xop_op *op;
+    enum xop_pass pass;
+    enum xop_dtype dtype;
+    uint64_t group;
+    int priority;
+    bool check;
+    struct task *first, **last;
+    uint32_t count;
+    uint64_t blocked; /* the round in which there was no space for its first task */
+};
+
+/* A launch on its way through the backend. */
+struct flight {
+    struct xop_group group;
+    struct flight *next;
+    struct task **tasks;
+    struct xop_call *calls;
+    const struct xop_plan **plans;
+    bool busy;
+};
+
+struct outbox {
+    unsigned char *base;
+    uint64_t bytes, small_bytes; /* the first small_bytes are kept for small results */
+    struct arena *small, *large;
+};
+
+struct worker {
+    struct seam_setup setup;
+    int control, doorbell;
+    int lane_fds[SEAM_MAX_LANES];
+    struct seam_header *header;
+    struct seam_lane lanes[SEAM_MAX_LANES];
+    bool lane_rings[SEAM_MAX_LANES]; /* completions were pushed since the bell rang */
+    const unsigned char *inbox;
+    struct outbox outbox;
+
+    const struct xop_backend_api *api;
+    struct xop_backend *backend;
+    struct xop_device_info info;
+    char fallback_reason[512];
+    const struct xop_op *ops[WORKER_MAX_OPS];
+    uint32_t nops;
+
+    struct task *tasks; /* lanes * records */
+    uint64_t sequence;
+    struct queue *queues, *spare_queues;
+    struct task *alone, **alone_last; /* suspects, in order */
+    struct task *again;               /* of groups that were too large, one by one */
+    struct flight *flights;
+    uint32_t nflights, in_flight;
+    uint32_t pending;   /* tasks in queues */
+    uint64_t round;     /* of launching */
+    uint32_t passed_by; /* launches since the oldest task that waits for space was passed over */
+    bool stop;
+    uint64_t last_work_ns, last_info_ns;
+};
+
+static inline uint64_t worker_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static inline const struct xop_signature *task_signature(const struct task *task) {
+    return &task->op->pass[task->pass];
+}
+
+#endif
