@@ -45,7 +45,7 @@ def a_thousand_requests_in_flight_survive_kill_9_of_the_worker():
 def kill_9_again_and_again_under_load_loses_nothing():
     with Daemon() as daemon:
         client = daemon.client()
-        big = 1 << 16
+        big = 1 << 14
         for round_ in range(1, 6):
             expected = submit_many(client, round_ * 1000, 40, big)
             daemon.wait_for(r"ready: ", round_)
