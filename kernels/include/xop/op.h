@@ -92,6 +92,9 @@ struct xop_host {
     /* CUDA: the device's number of multiprocessors and its compute capability, 10*major+minor. */
     int multiprocessors;
     int compute_capability;
+    /* CUDA: of blocks of 256 threads, a launch needs no more. Where it reads or writes host memory,
+     * more would only keep multiprocessors waiting for the bus. 0: as many as it likes. */
+    uint32_t max_blocks;
 };
 
 /* A group of calls of one operator and pass that share dtype, attributes and plan.group. */
