@@ -135,7 +135,6 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
-$(call obj,$(CLIENT_SRC) $(PROTO_SRC)): EXTRA_CFLAGS := -fvisibility=hidden
 
 $(OUT)/libxopclient.so.1: $(call obj,$(CLIENT_SRC) $(PROTO_SRC)) client/libxopclient.map
 	$(call say,LD,$@)

@@ -1,0 +1,380 @@
+#include "state.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define PARTS_AT_ONCE 64
+/* What one turn receives before it looks at anything else. */
+#define TURN_BYTES (16u << 20)
+
+/* ---- The table of calls ---- */
+
+static struct call **bucket(struct xop_client *client, uint64_t id) {
+    return &client->by_id[id % CALL_HASH];
+}
+
+struct call *pump_find(struct xop_client *client, uint64_t id) {
+    struct call *call = *bucket(client, id);
+    while (call && call->id != id)
+        call = call->same_hash;
+    return call;
+}
+
+void pump_add(struct xop_client *client, struct call *call) {
+    struct call **first = bucket(client, call->id);
+    call->same_hash = *first;
+    *first = call;
+    call->older = client->newest;
+    if (call->older)
+        call->older->newer = call;
+    client->newest = call;
+    call->next = NULL;
+    *client->out_tail = call;
+    client->out_tail = &call->next;
+    client->unfinished += !call->is_internal;
+    client->with_deadline += call->deadline_ns != 0;
+}
+
+static void forget(struct xop_client *client, struct call *call) {
+    struct call **at = bucket(client, call->id);
+    while (*at != call)
+        at = &(*at)->same_hash;
+    *at = call->same_hash;
+    if (call->newer)
+        call->newer->older = call->older;
+    else
+        client->newest = call->older;
+    if (call->older)
+        call->older->newer = call->newer;
+    if (client->receiving == call)
+        client->receiving = NULL;
+    client->with_deadline -= call->deadline_ns != 0;
+    call->deadline_ns = 0;
+}
+
+/* Takes a call that has not been sent whole out of the queue. */
+static void unqueue(struct xop_client *client, struct call *call) {
+    struct call **at = &client->out;
+    while (*at && *at != call)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = call->next;
+    if (!*at)
+        client->out_tail = at;
+}
+
+/* ---- Finishing ---- */
+
+/* The call's result is final. A blocking call's owner frees it; a callback is run later. */
+static void finish(struct xop_client *client, struct call *call) {
+    call->finished = true;
+    client->unfinished -= !call->is_internal;
+    if (call->is_internal) {
+        call_free(call);
+    } else if (call->done) {
+        call->next = NULL;
+        *client->finished_tail = call;
+        client->finished_tail = &call->next;
+    }
+    pthread_cond_broadcast(&client->changed);
+}
+
+/* The server's answer is whole. */
+static void answered(struct xop_client *client, struct call *call) {
+    forget(client, call);
+    client->in_flight--;
+    if (!call->abandoned)
+        finish(client, call);
+    else if (!call->waiter) /* else its owner, who is waking up, frees it */
+        call_free(call);
+}
+
+/* A copy of a call that takes over its result: what is left behind waits for the server's answer.
+ */
+static struct call *take_result(struct call *call) {
+    struct call *taker = calloc(1, sizeof *taker);
+    if (!taker)
+        return NULL;
+    taker->id = call->id;
+    taker->done = call->done;
+    taker->arg = call->arg;
+    taker->result = call->result;
+    call->result = NULL;
+    return taker;
+}
+
+void pump_abandon(struct xop_client *client, struct call *call, enum xop_status status,
+                  const char *text) {
+    if (!call->begun) {
+        unqueue(client, call);
+        forget(client, call);
+        call_fail(call, status, text);
+        finish(client, call);
+        return;
+    }
+    /* Its memory is the caller's again from now on: what was not sent yet is copied, and what
+     * arrives is dropped. Where that is not possible the connection is of no use any more. */
+    if (!call->sent && !call_detach_memory(call)) {
+        pump_kill(client, XOP_RESOURCE_EXHAUSTED, "out of memory while a request was being sent");
+        return;
+    }
+    if (client->receiving == call)
+        reader_drop_body(client->reader);
+    call->abandoned = true;
+    call_fail(call, status, text);
+    client->with_deadline -= call->deadline_ns != 0;
+    call->deadline_ns = 0;
+    if (call->waiter) {
+        /* A blocking call's owner is woken and leaves the call here. */
+        call->finished = true;
+        client->unfinished--;
+        pthread_cond_broadcast(&client->changed);
+        return;
+    }
+    struct call *taker = take_result(call);
+    if (!taker) {
+        call->abandoned = false;
+        pump_kill(client, XOP_RESOURCE_EXHAUSTED, "out of memory");
+        return;
+    }
+    finish(client, taker);
+}
+
+void pump_kill(struct xop_client *client, enum xop_status status, const char *text) {
+    if (client->dead)
+        return;
+    client->dead = true;
+    xop_fail(&client->death, status, "%s", text);
+    client->out = NULL;
+    client->out_tail = &client->out;
+    while (client->newest) {
+        struct call *call = client->newest;
+        while (call->older)
+            call = call->older;
+        forget(client, call);
+        if (call->abandoned && !(call->waiter && call->result)) {
+            call_free(call);
+            continue;
+        }
+        if (call->abandoned)
+            continue; /* its owner is about to leave with the result, and frees it */
+        call_fail(call, status, text);
+        finish(client, call);
+    }
+    client->in_flight = 0;
+    pthread_cond_broadcast(&client->changed);
+}
+
+void pump_run_callbacks(struct xop_client *client) {
+    while (client->finished) {
+        struct call *call = client->finished;
+        client->finished = call->next;
+        if (!client->finished)
+            client->finished_tail = &client->finished;
+        pthread_mutex_unlock(&client->lock);
+        call->done(call->arg, call->result);
+        call->result = NULL;
+        call_free(call);
+        pthread_mutex_lock(&client->lock);
+    }
+}
+
+/* ---- Deadlines ---- */
+
+int pump_timeout(const struct xop_client *client) {
+    uint64_t first = UINT64_MAX, now;
+    if (client->with_deadline == 0)
+        return -1;
+    for (const struct call *call = client->newest; call; call = call->older)
+        if (call->deadline_ns && call->deadline_ns < first)
+            first = call->deadline_ns;
+    now = address_now();
+    if (first <= now)
+        return 0;
+    uint64_t ms = (first - now) / 1000000 + 1;
+    return ms > INT_MAX ? INT_MAX : (int)ms;
+}
+
+static void enforce_deadlines(struct xop_client *client) {
+    if (client->with_deadline == 0)
+        return;
+    uint64_t now = address_now();
+    for (struct call *call = client->newest, *older; call && !client->dead; call = older) {
+        older = call->older;
+        if (call->deadline_ns && call->deadline_ns <= now)
+            pump_abandon(client, call, XOP_DEADLINE_EXCEEDED,
+                         "the deadline passed before the server answered");
+    }
+}
+
+/* ---- Sending ---- */
+
+bool pump_wants_output(const struct xop_client *client) {
+    return client->out && !client->dead &&
+           (client->out->begun || client->in_flight < client->max_in_flight);
+}
+
+static uint32_t gather(struct xop_client *client, struct iovec *parts) {
+    uint32_t n = 0, may_begin = 0;
+    if (client->in_flight < client->max_in_flight)
+        may_begin = (uint32_t)(client->max_in_flight - client->in_flight);
+    for (struct call *call = client->out; call && n < PARTS_AT_ONCE; call = call->next) {
+        if (!call->begun && may_begin-- == 0)
+            break;
+        for (uint32_t i = call->part; i < call->nparts && n < PARTS_AT_ONCE; i++)
+            parts[n++] = call->parts[i];
+    }
+    return n;
+}
+
+static void advance(struct xop_client *client, size_t bytes) {
+    while (client->out && (bytes > 0 || client->out->part == client->out->nparts)) {
+        struct call *call = client->out;
+        if (!call->begun)
+            client->in_flight++;
+        call->begun = true;
+        while (call->part < call->nparts && bytes >= call->parts[call->part].iov_len)
+            bytes -= call->parts[call->part++].iov_len;
+        if (call->part < call->nparts) {
+            struct iovec *part = &call->parts[call->part];
+            part->iov_base = (char *)part->iov_base + bytes;
+            part->iov_len -= bytes;
+            return;
+        }
+        call->sent = true;
+        client->out = call->next;
+        if (!client->out)
+            client->out_tail = &client->out;
+    }
+}
+
+static void send_some(struct xop_client *client) {
+    while (pump_wants_output(client)) {
+        struct iovec parts[PARTS_AT_ONCE];
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(client, parts)};
+        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            return;
+        if (sent < 0) {
+            /* What the server said last, its reason perhaps, is still to be read. */
+            client->send_failed = errno;
+            return;
+        }
+        advance(client, (size_t)sent);
+    }
+}
+
+/* ---- Receiving ---- */
+
+static enum xop_status on_result(struct xop_client *client, const struct message *message,
+                                 uint64_t body_bytes, struct reader_segment *segments,
+                                 uint32_t *nsegments, struct xop_error *error) {
+    struct call *call = pump_find(client, message->id);
+    if (!call || !call->begun)
+        return xop_fail(error, XOP_INTERNAL,
+                        "the server answered request %llu, which was not in flight",
+                        (unsigned long long)message->id);
+    if (!call->abandoned)
+        call_receive(call, message, body_bytes, segments, nsegments);
+    client->receiving = call;
+    return XOP_OK;
+}
+
+static enum xop_status on_hello(struct xop_client *client, const struct message *message,
+                                struct xop_error *error) {
+    if (client->greeted)
+        return xop_fail(error, XOP_INTERNAL, "the server said hello twice");
+    client->greeted = true;
+    client->max_body = message->max_body ? message->max_body : PROTO_MAX_BODY;
+    client->max_in_flight = message->max_in_flight ? message->max_in_flight : UINT32_MAX;
+    client->generation = message->generation;
+    return XOP_OK;
+}
+
+static enum xop_status on_message(void *arg, const struct message *message, uint64_t body_bytes,
+                                  struct reader_segment *segments, uint32_t *nsegments,
+                                  struct xop_error *error) {
+    struct xop_client *client = arg;
+    *nsegments = 0;
+    if (!client->greeted && message->type != MESSAGE_HELLO && message->type != MESSAGE_ERROR)
+        return xop_fail(error, XOP_INTERNAL, "the server did not say hello");
+    switch (message->type) {
+    case MESSAGE_RESULT: return on_result(client, message, body_bytes, segments, nsegments, error);
+    case MESSAGE_HELLO: return on_hello(client, message, error);
+    case MESSAGE_ERROR:
+        return xop_fail(error, message->status, "%s",
+                        message->error ? message->error : "the server ended the connection");
+    case MESSAGE_GOAWAY: client->draining = true; return XOP_OK;
+    case MESSAGE_GENERATION: client->generation = message->generation; return XOP_OK;
+    default:
+        return xop_fail(error, XOP_INTERNAL, "the server sent \"%s\", which is for clients to send",
+                        message_type_name(message->type));
+    }
+}
+
+static void on_complete(void *arg) {
+    struct xop_client *client = arg;
+    if (client->receiving)
+        answered(client, client->receiving);
+    pthread_cond_broadcast(&client->changed);
+}
+
+const struct reader_handler pump_handler = {on_message, on_complete};
+
+static void end_of_stream(struct xop_client *client, int failed) {
+    char text[160];
+    if (failed)
+        snprintf(text, sizeof text, "the connection to the server broke: %s", strerror(failed));
+    else
+        snprintf(text, sizeof text, "the server closed the connection%s",
+                 reader_is_within(client->reader) ? " within a response" : "");
+    pump_kill(client, XOP_UNAVAILABLE, text);
+}
+
+static void receive_some(struct xop_client *client) {
+    size_t total = 0;
+    while (!client->dead && total < TURN_BYTES) {
+        struct xop_error error = {XOP_INTERNAL, "the server's bytes make no sense"};
+        unsigned char *to;
+        size_t length;
+        reader_direct(client->reader, &to, &length);
+        bool direct = length >= CLIENT_BUFFER / 4;
+        ssize_t got = recv(client->fd, direct ? to : client->buffer,
+                           direct ? length : CLIENT_BUFFER, MSG_DONTWAIT);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+            break;
+        if (got <= 0) {
+            end_of_stream(client, got < 0 ? errno : 0);
+            return;
+        }
+        total += (size_t)got;
+        if (direct)
+            reader_advance(client->reader, (size_t)got);
+        else if (reader_feed(client->reader, client->buffer, (size_t)got, &error) != XOP_OK)
+            pump_kill(client, error.status, error.message);
+        if (!direct && (size_t)got < CLIENT_BUFFER)
+            break; /* most likely that was all */
+    }
+    if (client->send_failed && !client->dead)
+        end_of_stream(client, client->send_failed);
+}
+
+void pump_turn(struct xop_client *client, bool may_read) {
+    if (!client->dead)
+        send_some(client);
+    if (!client->dead && may_read)
+        receive_some(client);
+    if (!client->dead)
+        send_some(client);
+    if (!client->dead)
+        enforce_deadlines(client);
+}
