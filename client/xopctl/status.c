@@ -1,0 +1,195 @@
+/* The verbs ping and stats. */
+#include "session.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char *text(json_t *object, const char *key) {
+    const char *value = json_string_value(json_object_get(object, key));
+    return value ? value : "";
+}
+
+static double number(json_t *object, const char *key) {
+    return json_number_value(json_object_get(object, key));
+}
+
+/* ---- ping ---- */
+
+static int parse_json_only(const struct verb *verb, struct session *session, int argc,
+                           char **argv) {
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+    int c;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (c != 'j')
+            return session_usage(verb, "wrong usage");
+        session->json = true;
+    }
+    return optind < argc ? session_usage(verb, "unexpected: %s", argv[optind]) : 0;
+}
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static int run_ping(struct session *session, int argc, char **argv) {
+    int status = parse_json_only(&verb_ping, session, argc, argv);
+    if (status || !session_connect(session, &status))
+        return status;
+    uint64_t start = now_ns();
+    json_t *document = session_ping(session, &status);
+    double us = (double)(now_ns() - start) / 1000;
+    if (!document)
+        return status;
+    bool ready = json_is_true(json_object_get(document, "ready"));
+    if (session->json) {
+        json_object_set_new(document, "round_trip_us", json_real(us));
+        status = session_print_json(document);
+        return status ? status : ready ? 0 : session_exit(XOP_UNAVAILABLE);
+    }
+    if (ready)
+        printf("xopd %s at %s: %s on %s (%s), generation %.0f, %.0f us\n",
+               text(document, "version"), xop_client_address(session->client),
+               text(document, "backend"), text(document, "device"), text(document, "runtime"),
+               number(document, "generation"), us);
+    else
+        printf("xopd %s at %s has no worker%s%s\n", text(document, "version"),
+               xop_client_address(session->client), *text(document, "reason") ? ": " : " yet",
+               text(document, "reason"));
+    if (*text(document, "fallback_reason"))
+        printf("no GPU is used: %s\n", text(document, "fallback_reason"));
+    json_decref(document);
+    return ready ? 0 : session_exit(XOP_UNAVAILABLE);
+}
+
+const struct verb verb_ping = {
+    .name = "ping",
+    .usage = "[--json]",
+    .summary = "say whether the daemon answers and what it runs on",
+    .details =
+        "  --json   {version, backend, device, runtime, fallback_reason, generation, uptime_s,\n"
+        "           ready, reason, round_trip_us}\n\n"
+        "The exit status is 69 where the daemon is not there or has no worker.\n",
+    .run = run_ping,
+};
+
+/* ---- stats ---- */
+
+static const char *human(double bytes, char *out, size_t capacity) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    int unit = 0;
+    for (; bytes >= 1024 && unit < 4; unit++)
+        bytes /= 1024;
+    snprintf(out, capacity, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return out;
+}
+
+static void print_server(json_t *server) {
+    char a[32], b[32], c[32], d[32];
+    printf("xopd %s, up %.0f s, %s on %s (%s)\n", text(server, "version"),
+           number(server, "uptime_s"), text(server, "backend"), text(server, "device"),
+           text(server, "runtime"));
+    if (*text(server, "fallback_reason"))
+        printf("no GPU is used: %s\n", text(server, "fallback_reason"));
+    printf("generation %.0f, %.0f restarts, %.0f connections, %.0f requests in flight\n",
+           number(server, "generation"), number(server, "restarts"), number(server, "connections"),
+           number(server, "in_flight"));
+    printf("memory %s of %s free, inbox %s of %s used\n",
+           human(number(server, "memory_free"), a, sizeof a),
+           human(number(server, "memory_total"), b, sizeof b),
+           human(number(server, "inbox_used"), c, sizeof c),
+           human(number(server, "inbox_bytes"), d, sizeof d));
+}
+
+static void print_operators(json_t *list) {
+    size_t i;
+    json_t *op;
+    char in[32], out[32];
+    if (json_array_size(list) > 0)
+        printf("\n%-24s %-8s %10s %7s %10s %10s %8s %6s %21s %21s\n", "operator", "pass",
+               "requests", "errors", "in", "out", "batches", "mean", "queue p50/p99 us",
+               "run p50/p99 us");
+    json_array_foreach(list, i, op) {
+        json_t *queue = json_object_get(op, "queue_us"), *ran = json_object_get(op, "run_us");
+        printf("%-24s %-8s %10.0f %7.0f %10s %10s %8.0f %6.1f %10.1f %10.1f %10.1f %10.1f\n",
+               text(op, "name"), text(op, "pass"), number(op, "requests"), number(op, "errors"),
+               human(number(op, "bytes_in"), in, sizeof in),
+               human(number(op, "bytes_out"), out, sizeof out), number(op, "batches"),
+               number(op, "batch_mean"), number(queue, "p50"), number(queue, "p99"),
+               number(ran, "p50"), number(ran, "p99"));
+    }
+}
+
+static void print_clients(json_t *list) {
+    size_t i;
+    json_t *client;
+    char in[32], out[32];
+    printf("\n%-6s %-36s %-20s %10s %7s %9s %10s %10s\n", "client", "peer", "agent", "requests",
+           "errors", "in flight", "in", "out");
+    json_array_foreach(list, i, client)
+        printf("%-6.0f %-36s %-20s %10.0f %7.0f %9.0f %10s %10s\n", number(client, "id"),
+               text(client, "peer"), text(client, "agent"), number(client, "requests"),
+               number(client, "errors"), number(client, "in_flight"),
+               human(number(client, "bytes_in"), in, sizeof in),
+               human(number(client, "bytes_out"), out, sizeof out));
+}
+
+static int show_stats(struct session *session) {
+    struct xop_result *result;
+    int status = 0;
+    xop_stats(session->client, &result);
+    json_t *document = session_document(session, result, &status);
+    if (!document)
+        return status;
+    if (session->json)
+        return session_print_json(document);
+    print_server(json_object_get(document, "server"));
+    print_operators(json_object_get(document, "operators"));
+    print_clients(json_object_get(document, "clients"));
+    json_decref(document);
+    return session_finish_output();
+}
+
+static int run_stats(struct session *session, int argc, char **argv) {
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"watch", required_argument, NULL, 'w'},
+                                            {NULL, 0, NULL, 0}};
+    double seconds = 0;
+    int c, status = 0;
+    while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        char *end = NULL;
+        if (c == 'w')
+            seconds = strtod(optarg, &end);
+        if (c == '?' || (c == 'w' && (end == optarg || *end || !(seconds >= 0.1 && seconds < 1e6))))
+            return session_usage(&verb_stats, "--watch takes seconds, 0.1 at least");
+        session->json |= c == 'j';
+    }
+    if (optind < argc)
+        return session_usage(&verb_stats, "unexpected: %s", argv[optind]);
+    if (!session_connect(session, &status))
+        return status;
+    status = show_stats(session);
+    while (status == 0 && seconds > 0) {
+        struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
+        nanosleep(&pause, NULL);
+        if (!session->json)
+            printf(session->color ? "\033[H\033[2J" : "\n");
+        status = show_stats(session);
+    }
+    return status;
+}
+
+const struct verb verb_stats = {
+    .name = "stats",
+    .usage = "[--watch SECONDS] [--json]",
+    .summary = "show requests, batches, times and clients",
+    .details =
+        "  --watch SECONDS   again and again, with this pause\n"
+        "  --json            {server, totals, operators, clients}, as docs/protocol.md says\n",
+    .run = run_stats,
+};
