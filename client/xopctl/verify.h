@@ -1,0 +1,73 @@
+/*
+ * Verification: what is tried (verify_cases.c), how a result is judged (verify_judge.c) and the
+ * verb that drives both (verify.c).
+ */
+#ifndef XOPCTL_VERIFY_H
+#define XOPCTL_VERIFY_H
+
+#include "client/reference/reference.h"
+#include "session.h"
+#include "value.h"
+
+#define VERIFY_MAX_IN (XOP_MAX_INPUTS)
+
+/* Counter-based random numbers: the same seed and place give the same numbers on every machine. */
+struct random {
+    uint64_t seed, counter;
+};
+uint64_t random_next(struct random *random);
+double random_between(struct random *random, double low, double high);
+
+enum fill { FILL_RANDOM, FILL_POSITIVE, FILL_EDGES };
+
+/* Shapes of forward's inputs, and what they are filled with. */
+struct verify_case {
+    uint32_t rank[VERIFY_MAX_IN];
+    int64_t shape[VERIFY_MAX_IN][XOP_MAX_RANK];
+    enum fill fill;
+    bool is_large; /* left out of what is tried many times */
+};
+
+/* The nth case for a reference; false beyond the last. */
+bool verify_case_at(const struct reference *reference, uint32_t n, struct verify_case *out);
+/* A case in which every input has the given shape. */
+void verify_case_of(const struct reference *reference, uint32_t rank, const int64_t *shape,
+                    struct verify_case *out);
+/* Fills an input of a case; `operand` counts the inputs, so that edges meet each other. */
+void verify_fill(struct value *value, const struct reference *reference, enum fill fill,
+                 uint32_t operand, struct random *random);
+
+/* The worst of many comparisons, and where. */
+struct verify_worst {
+    double ratio; /* error over tolerance; above 1 is wrong */
+    double got, expected;
+    int64_t at;
+    char operand[XOP_MAX_NAME + 1], shapes[256];
+};
+
+/* What is judged: one operator, pass and dtype. */
+struct verify_subject {
+    struct session *session;
+    const char *op;
+    const struct reference *reference;
+    enum xop_pass pass;
+    enum xop_dtype dtype;
+    json_t *signature; /* of the pass, for names */
+};
+
+enum verify_outcome { VERIFY_PASSED, VERIFY_FAILED, VERIFY_BROKEN /* the server is gone */ };
+
+/* Runs a case and compares; the sentence says what is wrong where it failed. */
+enum verify_outcome verify_judge(const struct verify_subject *subject,
+                                 const struct verify_case *what, struct random *random,
+                                 struct verify_worst *worst, char *sentence, size_t capacity);
+/* The same request twice, and among many at once: the same bits. */
+enum verify_outcome verify_repeat(const struct verify_subject *subject,
+                                  const struct verify_case *what, struct random *random,
+                                  char *sentence, size_t capacity);
+/* Backward against central differences of forward, in f64. */
+enum verify_outcome verify_differences(const struct verify_subject *subject,
+                                       const struct verify_case *what, struct random *random,
+                                       struct verify_worst *worst, char *sentence, size_t capacity);
+
+#endif
