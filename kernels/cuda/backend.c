@@ -1,0 +1,473 @@
+/*
+ * CUDA as a backend (kernels/backend.h). A lane is a pair of streams for one group. Everything is
+ * enqueued by submit; poll asks the event behind each group's last store, so the loop neither waits
+ * nor needs a thread. A group that takes long also writes an eventfd when it is done, so that the
+ * loop may sleep meanwhile; short ones do not, since that would take longer than they do.
+ *
+ * When the device is lost, every event says so; the process has to end then. close frees nothing of
+ * CUDA's in that case, nor while a group is in flight, since that would wait for it.
+ */
+#include "kernels/backend.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "kernels/activation.h"
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/lane.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/registry.h"
+#include "kernels/square_bias.h"
+
+#define DEFAULT_LANES 4u
+#define MAX_LANES 64u
+#define MAX_CALLS 1024u /* of a group, whatever an operator says */
+/* Blocks of 256 threads for launches that work on host memory, a few times what saturates the bus;
+ * XOP_CUDA_DIRECT_BLOCKS changes it, for measuring. */
+#define DIRECT_BLOCKS 64u
+/* Groups that move no more go on the stream of high priority. */
+#define URGENT_BYTES (UINT64_C(1) << 20)
+/* Groups that move more, which takes 80 us and up, are worth waking a sleeping loop for. */
+#define SIGNAL_BYTES (UINT64_C(4) << 20)
+
+static const struct registry_launch table[] = {
+    {&square_bias_declaration, square_bias_cuda_forward, square_bias_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&sigmoid_declaration, sigmoid_cuda_forward, sigmoid_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
+    {&sigmoid_complement_declaration, sigmoid_complement_cuda_forward,
+     sigmoid_complement_cuda_backward, LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&bose_einstein_declaration, bose_einstein_cuda_forward, bose_einstein_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+};
+
+struct xop_backend {
+    struct gpu gpu;
+    struct pinned pinned;
+    cudaMemPool_t pool;
+    uint32_t direct_blocks;
+    uint32_t nlanes, nbusy;
+    uint32_t nsignalling;    /* busy lanes that will write the eventfd */
+    uint64_t signals_coming; /* writes to it that were not read yet */
+    bool lost;
+    int event;
+    struct lane lane[MAX_LANES];
+};
+
+/* ---- Opening and closing ---- */
+
+static enum xop_status preload(struct xop_error *error) {
+    enum xop_status (*const families[])(struct xop_error *) = {copy_preload, square_bias_preload,
+                                                               activation_preload};
+    enum xop_status status = XOP_OK;
+    struct xop_error why = {XOP_OK, ""};
+
+    for (size_t i = 0; i < sizeof families / sizeof *families && status == XOP_OK; i++)
+        status = families[i](&why);
+    if (status != XOP_OK)
+        return xop_fail(error, XOP_UNAVAILABLE,
+                        "the kernels cannot be loaded; this build may hold no code for the "
+                        "device's architecture: %.300s",
+                        why.message);
+    return XOP_OK;
+}
+
+/* A pool of our own keeps what it has, instead of giving it back at every synchronisation. */
+static enum xop_status open_pool(struct xop_backend *backend, struct xop_error *error) {
+    struct cudaMemPoolProps properties = {
+        .allocType = cudaMemAllocationTypePinned,
+        .location = {.type = cudaMemLocationTypeDevice, .id = backend->gpu.ordinal},
+    };
+    uint64_t keep = UINT64_MAX;
+    enum xop_status status;
+
+    if (!backend->gpu.has_pools)
+        return XOP_OK;
+    status = CHECK_CUDA(error, cudaMemPoolCreate(&backend->pool, &properties));
+    if (status == XOP_OK)
+        status = CHECK_CUDA(
+            error, cudaMemPoolSetAttribute(backend->pool, cudaMemPoolAttrReleaseThreshold, &keep));
+    return status;
+}
+
+static uint32_t direct_blocks(void) {
+    const char *text = getenv("XOP_CUDA_DIRECT_BLOCKS");
+    char *end = NULL;
+    unsigned long n = text ? strtoul(text, &end, 10) : 0;
+    return text && *text && !*end && n > 0 && n <= 1000000 ? (uint32_t)n : DIRECT_BLOCKS;
+}
+
+static void cuda_close(struct xop_backend *backend) {
+    struct xop_error ignored;
+    bool usable;
+
+    if (!backend)
+        return;
+    usable = backend->nbusy == 0 && !backend->lost && gpu_enter(&backend->gpu, &ignored) == XOP_OK;
+    for (uint32_t i = 0; i < backend->nlanes; i++)
+        lane_close(&backend->lane[i], usable);
+    pinned_close(&backend->pinned, usable);
+    if (usable && backend->pool)
+        cudaMemPoolDestroy(backend->pool);
+    /* A host function may be about to write it as long as a group is in flight. */
+    if (backend->event >= 0 && backend->nbusy == 0)
+        close(backend->event);
+    free(backend);
+}
+
+static enum xop_status cuda_open(const struct xop_backend_config *config, struct xop_backend **out,
+                                 struct xop_error *error) {
+    struct xop_backend *backend = calloc(1, sizeof *backend);
+    uint32_t lanes = config->lanes ? config->lanes : DEFAULT_LANES;
+    enum xop_status status;
+
+    *out = NULL;
+    if (!backend)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no memory for the CUDA backend");
+    backend->direct_blocks = direct_blocks();
+    backend->event = -1;
+    status = gpu_open(config->device, &backend->gpu, error);
+    if (status != XOP_OK) {
+        free(backend); /* there is no context to free anything in */
+        return status;
+    }
+    backend->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (backend->event < 0)
+        status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
+    if (status == XOP_OK)
+        status = preload(error);
+    if (status == XOP_OK)
+        status = open_pool(backend, error);
+    while (status == XOP_OK && backend->nlanes < lanes && backend->nlanes < MAX_LANES)
+        status = lane_open(&backend->lane[backend->nlanes++], backend->pool, error);
+    if (status == XOP_OK)
+        *out = backend;
+    else
+        cuda_close(backend);
+    return status;
+}
+
+static void cuda_info(struct xop_backend *backend, struct xop_device_info *info) {
+    struct xop_error ignored;
+    size_t available = 0, total = 0;
+
+    memset(info, 0, sizeof *info);
+    snprintf(info->backend, sizeof info->backend, "cuda");
+    snprintf(info->device, sizeof info->device, "%s", backend->gpu.name);
+    snprintf(info->runtime, sizeof info->runtime, "%.40s%s", backend->gpu.runtime,
+             pinned_has_pageable(&backend->pinned) ? ", inbox not pinned" : "");
+    info->lanes = backend->nlanes;
+    if (backend->lost || gpu_enter(&backend->gpu, &ignored) != XOP_OK)
+        return;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess)
+        cudaGetLastError(); /* not a later call's failure */
+    info->memory_free = available;
+    info->memory_total = total;
+}
+
+static const struct xop_library *cuda_library(void) {
+    return registry_library("cuda", table, (uint32_t)(sizeof table / sizeof *table));
+}
+
+/* ---- Host memory ---- */
+
+static enum xop_status cuda_register(struct xop_backend *backend, void *base, size_t bytes,
+                                     bool read_only, struct xop_error *error) {
+    enum xop_status status = gpu_enter(&backend->gpu, error);
+    return status == XOP_OK
+               ? pinned_add(&backend->pinned, &backend->gpu, base, bytes, read_only, error)
+               : status;
+}
+
+static bool is_inside(const struct xop_tensor *tensor, const char *base, uint64_t bytes) {
+    uintptr_t offset = (uintptr_t)tensor->data - (uintptr_t)base;
+    return tensor->data && offset < bytes;
+}
+
+/* Whether a group in flight has a tensor that begins in the memory. */
+static bool is_used(const struct xop_backend *backend, const char *base, uint64_t bytes) {
+    for (uint32_t l = 0; l < backend->nlanes; l++) {
+        const struct xop_group *group = backend->lane[l].group;
+        const struct xop_signature *signature = group ? &group->op->pass[group->pass] : NULL;
+        for (uint32_t i = 0; group && i < group->ncalls; i++) {
+            for (uint32_t k = 0; k < signature->nin; k++)
+                if (is_inside(&group->calls[i].in[k], base, bytes))
+                    return true;
+            for (uint32_t k = 0; k < signature->nout; k++)
+                if (is_inside(&group->calls[i].out[k], base, bytes))
+                    return true;
+        }
+    }
+    return false;
+}
+
+static enum xop_status cuda_unregister(struct xop_backend *backend, void *base,
+                                       struct xop_error *error) {
+    const struct pinned_range *range = pinned_find(&backend->pinned, base, 1);
+    enum xop_status status = gpu_enter(&backend->gpu, error);
+
+    if (status != XOP_OK)
+        return status;
+    if (range && is_used(backend, range->host, range->bytes))
+        return xop_fail(error, XOP_FAILED_PRECONDITION,
+                        "the memory at %p is used by a group in flight", base);
+    return pinned_remove(&backend->pinned, base, error);
+}
+
+/* ---- Submitting ---- */
+
+static uint32_t cuda_free_lanes(struct xop_backend *backend) {
+    return backend->nlanes - backend->nbusy;
+}
+
+static enum xop_status check(const struct xop_backend *backend, const struct xop_group *group,
+                             struct xop_error *error) {
+    const struct xop_signature *signature = &group->op->pass[group->pass];
+    uint32_t most = signature->max_group ? signature->max_group : 1;
+
+    if (backend->lost)
+        return xop_fail(error, XOP_DEVICE_FAULT, "the device was lost before");
+    if (!signature->launch)
+        return xop_fail(error, XOP_UNIMPLEMENTED, "%s has no %s on CUDA", group->op->name,
+                        group->pass == XOP_FORWARD ? "forward" : "backward");
+    if (group->ncalls == 0 || group->ncalls > most)
+        return xop_fail(error, XOP_INTERNAL, "a group of %u calls of %s, which takes 1 to %u",
+                        group->ncalls, group->op->name, most);
+    if (group->ncalls > MAX_CALLS)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "a group of %u calls; CUDA takes up to %u",
+                        group->ncalls, MAX_CALLS);
+    if (backend->nbusy == backend->nlanes)
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "all %u lanes of the CUDA backend are busy",
+                        backend->nlanes);
+    return XOP_OK;
+}
+
+static uint64_t bytes_of(const struct xop_group *group) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < group->ncalls; i++)
+        if (__builtin_add_overflow(bytes, group->plans[i]->bytes, &bytes))
+            return UINT64_MAX;
+    return bytes;
+}
+
+/* Device memory for the group; where it is short, what idle lanes hold is given back first. */
+static enum xop_status reserve(struct xop_backend *backend, struct lane *lane,
+                               struct xop_error *error) {
+    uint64_t bytes = lane->stage.bytes;
+    enum xop_status status = lane_reserve(lane, bytes, error);
+
+    if (status != XOP_RESOURCE_EXHAUSTED)
+        return status;
+    for (uint32_t i = 0; i < backend->nlanes; i++)
+        if (!backend->lane[i].group)
+            lane_release(&backend->lane[i]);
+    if (backend->pool)
+        cudaMemPoolTrimTo(backend->pool, 0);
+    return lane_reserve(lane, bytes, error);
+}
+
+/* Runs on a thread of CUDA's, where CUDA must not be called. */
+static void CUDART_CB signal_done(void *arg) {
+    const uint64_t one = 1;
+    ssize_t written = write((int)(intptr_t)arg, &one, sizeof one);
+    (void)written; /* the counter cannot be full */
+}
+
+/* The operator's launch. Its kernels may have failed to start without its noticing. */
+static enum xop_status launch(struct xop_backend *backend, struct lane *lane,
+                              const struct xop_group *group, struct xop_error *error) {
+    struct xop_host host = {.multiprocessors = backend->gpu.multiprocessors,
+                            .compute_capability = backend->gpu.compute_capability,
+                            .max_blocks = lane->stage.direct ? backend->direct_blocks : 0};
+    struct xop_launch what = {.host = &host,
+                              .pass = group->pass,
+                              .ncalls = group->ncalls,
+                              .calls = lane->stage.calls,
+                              .plans = group->plans,
+                              .stream = lane->stream};
+    enum xop_status status = group->op->pass[group->pass].launch(&what, error);
+    cudaError_t code = cudaGetLastError();
+
+    if (status == XOP_OK && code != cudaSuccess)
+        return xop_fail(error, check_status(code), "the launch of %s failed: %s (%s)",
+                        group->op->name, cudaGetErrorString(code), cudaGetErrorName(code));
+    if (status != XOP_OK && error->status != status)
+        return xop_fail(error, status, "%s failed without giving a reason", group->op->name);
+    return status;
+}
+
+/* Enqueues everything but the end. */
+static enum xop_status enqueue(struct xop_backend *backend, struct lane *lane,
+                               const struct xop_group *group, struct xop_error *error) {
+    uint32_t n = group->ncalls, blocks = backend->direct_blocks;
+    bool in = stage_has_in(&lane->stage), out = stage_has_out(&lane->stage);
+    enum xop_status status = CHECK_CUDA(error, cudaEventRecord(lane->begin, lane->stream));
+
+    if (status == XOP_OK && in)
+        status = stage_copy_in(&lane->stage, n, blocks, lane->stream, error);
+    if (status == XOP_OK && in)
+        status = CHECK_CUDA(error, cudaEventRecord(lane->ready, lane->stream));
+    if (status == XOP_OK)
+        status = launch(backend, lane, group, error);
+    if (status == XOP_OK && out)
+        status = CHECK_CUDA(error, cudaEventRecord(lane->done, lane->stream));
+    if (status == XOP_OK && out)
+        status = stage_copy_out(&lane->stage, n, blocks, lane->stream, error);
+    return status;
+}
+
+/* Where something failed after the group had begun, kernels may be writing its outputs: then it is
+ * taken all the same, and failed when the stream is through. */
+static enum xop_status start(struct xop_backend *backend, struct lane *lane,
+                             struct xop_group *group, struct xop_error *error) {
+    bool signals = bytes_of(group) > SIGNAL_BYTES;
+    struct xop_error why = {XOP_OK, ""};
+
+    lane->status = enqueue(backend, lane, group, &why);
+    lane->error = why;
+    if (lane->status == XOP_DEVICE_FAULT) {
+        *error = why;
+        return XOP_DEVICE_FAULT;
+    }
+    if (CHECK_CUDA(error, cudaEventRecord(lane->end, lane->stream)) != XOP_OK)
+        return XOP_DEVICE_FAULT; /* its end would never be seen */
+    lane->signals = signals && cudaLaunchHostFunc(lane->stream, signal_done,
+                                                  (void *)(intptr_t)backend->event) == cudaSuccess;
+    if (signals && !lane->signals)
+        cudaGetLastError(); /* the loop will have to ask; not a later call's failure */
+    return XOP_OK;
+}
+
+static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group *group,
+                                   struct xop_error *error) {
+    enum xop_status status = check(backend, group, error);
+    struct lane *lane = backend->lane;
+
+    if (status == XOP_OK)
+        status = gpu_enter(&backend->gpu, error);
+    if (status != XOP_OK)
+        return status;
+    while (lane->group)
+        lane++;
+    lane->stream = bytes_of(group) <= URGENT_BYTES ? lane->urgent : lane->normal;
+    status = stage_plan(&lane->stage, &backend->pinned, group, error);
+    if (status == XOP_OK)
+        status = reserve(backend, lane, error);
+    if (status == XOP_OK) {
+        stage_place(&lane->stage, group, lane->memory);
+        status = start(backend, lane, group, error);
+    }
+    if (status == XOP_DEVICE_FAULT) {
+        backend->lost = true;
+        error->status = status;
+    }
+    if (status != XOP_OK)
+        return status;
+    memset(&group->error, 0, sizeof group->error);
+    group->copy_ns = group->run_ns = 0;
+    group->lane = (uint32_t)(lane - backend->lane);
+    lane->group = group;
+    backend->nbusy++;
+    backend->nsignalling += lane->signals;
+    backend->signals_coming += lane->signals;
+    return XOP_OK;
+}
+
+/* ---- Finishing ---- */
+
+static void finish(struct xop_backend *backend, struct lane *lane) {
+    struct xop_group *group = lane->group;
+
+    group->status = lane->status;
+    if (group->status == XOP_OK)
+        group->status = lane_times(lane, &group->copy_ns, &group->run_ns, &group->error);
+    else
+        group->error = lane->error;
+    if (group->status == XOP_OK)
+        stage_finish(&lane->stage, group);
+    lane->group = NULL;
+    backend->nbusy--;
+    backend->nsignalling -= lane->signals;
+}
+
+/* The device is lost: says to whom that may be due. */
+static enum xop_status fault(struct xop_backend *backend, cudaError_t code,
+                             struct xop_error *error) {
+    char running[256] = "";
+    size_t used = 0;
+
+    backend->lost = true;
+    for (uint32_t i = 0; i < backend->nlanes && used < sizeof running; i++) {
+        const struct xop_group *group = backend->lane[i].group;
+        if (group)
+            used += (size_t)snprintf(running + used, sizeof running - used, "%s%s %s (%u calls)",
+                                     used ? ", " : "", group->op->name,
+                                     group->pass == XOP_FORWARD ? "forward" : "backward",
+                                     group->ncalls);
+    }
+    return xop_fail(error, XOP_DEVICE_FAULT, "the device was lost with %s (%s) while it ran %s",
+                    cudaGetErrorName(code), cudaGetErrorString(code), running);
+}
+
+static void read_signals(struct xop_backend *backend) {
+    uint64_t n = 0;
+    if (backend->signals_coming > 0 && read(backend->event, &n, sizeof n) == sizeof n)
+        backend->signals_coming -= n < backend->signals_coming ? n : backend->signals_coming;
+}
+
+static enum xop_status cuda_poll(struct xop_backend *backend, struct xop_group **groups,
+                                 uint32_t max, uint32_t *count, struct xop_error *error) {
+    enum xop_status status = XOP_OK;
+    uint32_t found = 0;
+
+    *count = 0;
+    if (backend->lost)
+        return xop_fail(error, XOP_DEVICE_FAULT, "the device was lost before");
+    read_signals(backend);
+    if (backend->nbusy == 0)
+        return XOP_OK;
+    status = gpu_enter(&backend->gpu, error);
+    for (uint32_t i = 0; i < backend->nlanes && found < max && status == XOP_OK; i++) {
+        struct lane *lane = &backend->lane[i];
+        cudaError_t code;
+        if (!lane->group)
+            continue;
+        code = cudaEventQuery(lane->end);
+        if (code == cudaErrorNotReady)
+            cudaGetLastError(); /* not a later call's failure */
+        else if (code != cudaSuccess)
+            return fault(backend, code, error);
+        else {
+            groups[found++] = lane->group;
+            finish(backend, lane);
+        }
+    }
+    *count = found;
+    return status;
+}
+
+static int cuda_descriptor(struct xop_backend *backend) {
+    return backend->nsignalling == backend->nbusy ? backend->event : -1;
+}
+
+static const struct xop_backend_api api = {
+    .abi = XOP_BACKEND_ABI,
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .info = cuda_info,
+    .library = cuda_library,
+    .register_host = cuda_register,
+    .unregister_host = cuda_unregister,
+    .free_lanes = cuda_free_lanes,
+    .submit = cuda_submit,
+    .poll = cuda_poll,
+    .descriptor = cuda_descriptor,
+};
+
+XOP_LIBRARY_EXPORT const struct xop_backend_api *xop_backend_entry(uint32_t abi) {
+    return abi == XOP_BACKEND_ABI ? &api : NULL;
+}

@@ -1,0 +1,39 @@
+/*
+ * The launch functions of the operators that come with the CUDA backend, and what they share. Each
+ * is called on the loop's thread and only enqueues.
+ */
+#ifndef KERNELS_CUDA_LAUNCH_H
+#define KERNELS_CUDA_LAUNCH_H
+
+#include <xop/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LAUNCH_CUDA_MAX_GROUP 256u /* calls a launch of ours takes */
+
+enum xop_status square_bias_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status square_bias_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+
+enum xop_status sigmoid_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status sigmoid_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status sigmoid_complement_cuda_forward(const struct xop_launch *launch,
+                                                struct xop_error *error);
+enum xop_status sigmoid_complement_cuda_backward(const struct xop_launch *launch,
+                                                 struct xop_error *error);
+enum xop_status bose_einstein_cuda_forward(const struct xop_launch *launch,
+                                           struct xop_error *error);
+enum xop_status bose_einstein_cuda_backward(const struct xop_launch *launch,
+                                            struct xop_error *error);
+
+/* Loads the kernels of a family onto the current device, which CUDA would else do at the first
+ * launch of each. Fails where this build holds no code for the device. */
+enum xop_status activation_preload(struct xop_error *error);
+enum xop_status square_bias_preload(struct xop_error *error);
+enum xop_status copy_preload(struct xop_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,64 @@
+/*
+ * From a group's calls, whose tensors lie in host memory, to what a launch gets, whose tensors the
+ * device can reach. An operand that is read or written once and in order is reached where it lies,
+ * across the bus; any other has a place in device memory, is copied there before the launch and, if
+ * it is an output, copied back after it. A lane owns one; the loop's thread only.
+ *
+ * Order of use for a group: stage_plan, then, with stage.bytes of device memory at hand,
+ * stage_place, stage_copy_in, the launch, stage_copy_out, and when all is done stage_finish.
+ */
+#ifndef KERNELS_CUDA_STAGE_H
+#define KERNELS_CUDA_STAGE_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/pinned.h"
+
+/* An operand with a place in device memory. */
+struct stage_copy {
+    struct xop_tensor *tensor; /* the launch's */
+    void *host;                /* where it comes from or goes to */
+    char *direct;              /* the same as the device sees it, or NULL */
+    uint64_t bytes, offset;
+};
+
+struct stage {
+    struct xop_call *calls; /* ncalls; what the launch gets */
+    struct xop_tensor *tensors;
+    struct stage_copy *in, *out;
+    struct copy_range *small; /* scratch */
+    uint32_t calls_capacity, operands_capacity;
+    uint32_t nin, nout;
+    uint64_t bytes;      /* of device memory that the group needs */
+    bool direct;         /* some operand is reached across the bus */
+    bool indices;        /* the group has an index operand to be checked */
+    uint64_t *bad_index; /* pinned; what comes back for each call */
+    uint32_t bad_capacity;
+    char *base;
+};
+
+enum xop_status stage_plan(struct stage *stage, const struct pinned *pinned,
+                           const struct xop_group *group, struct xop_error *error);
+void stage_place(struct stage *stage, const struct xop_group *group, void *base);
+
+/* Whether there is anything to do before the launch, or after it. */
+static inline bool stage_has_in(const struct stage *stage) {
+    return stage->nin > 0 || stage->indices;
+}
+static inline bool stage_has_out(const struct stage *stage) {
+    return stage->nout > 0 || stage->indices;
+}
+
+enum xop_status stage_copy_in(struct stage *stage, uint32_t ncalls, uint32_t max_blocks,
+                              cudaStream_t stream, struct xop_error *error);
+enum xop_status stage_copy_out(struct stage *stage, uint32_t ncalls, uint32_t max_blocks,
+                               cudaStream_t stream, struct xop_error *error);
+
+/* Hands on the positions of bad indices. */
+void stage_finish(const struct stage *stage, const struct xop_group *group);
+
+/* Frees what the host holds; `pinned` says whether CUDA may be called. */
+void stage_close(struct stage *stage, bool pinned);
+
+#endif
