@@ -31,6 +31,7 @@ endif
 # ---- CUDA ----
 CUDA ?= auto
 NVCC ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA_INCLUDE ?= $(patsubst %/bin/,%/include,$(dir $(realpath $(NVCC))))
 ifeq ($(CUDA),auto)
 WITH_CUDA := $(if $(and $(NVCC),$(wildcard kernels/cuda/*.cu),$(if $(SAN),,yes)),yes)
 else ifeq ($(CUDA),yes)
@@ -76,7 +77,9 @@ CFLAGS_ALL = -std=gnu17 $(OPT) -g -fPIC $(WARN) $(SANFLAGS) $(INCLUDES) $(CPPFLA
     $(call pkg_cflags,$(DAEMON_PKGS) cmocka) $(CFLAGS)
 # Results must not depend on how a compiler contracts a*b+c, and errno is nobody's concern here.
 KERNEL_CFLAGS := -O3 -ffp-contract=off -fno-math-errno -fno-trapping-math -fvisibility=hidden
-NVCCFLAGS := -std=c++17 -O3 -Xcompiler -fPIC,-fvisibility=hidden,-Wall -cudart static \
+# Kernels are C in C++'s clothes: without exceptions and guarded statics they need no C++ library.
+NVCCFLAGS := -std=c++17 -O3 -cudart static \
+    -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-fno-exceptions,-fno-threadsafe-statics \
     --expt-relaxed-constexpr -fmad=false $(INCLUDES) -D_GNU_SOURCE
 LDFLAGS_ALL = $(SANFLAGS) $(LDFLAGS)
 
@@ -106,6 +109,7 @@ UNIT_SRC := $(wildcard tests/unit/test_*.c)
 SYSTEM_SRC := $(wildcard tests/system/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/fuzz_*.c)
 EXAMPLES_SRC := $(wildcard examples/*.c)
+GPU_SRC := $(wildcard tests/gpu/*.cu)
 obj = $(patsubst %,$(OUT)/obj/%.o,$(1))
 
 CORE := $(OUT)/libxopclient.so $(OUT)/libxopclient.a $(OUT)/xopctl $(OUT)/xopd $(OUT)/xop-cpu.so \
@@ -113,6 +117,7 @@ CORE := $(OUT)/libxopclient.so $(OUT)/libxopclient.a $(OUT)/xopctl $(OUT)/xopd $
 UNIT := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
 SYSTEM := $(patsubst tests/system/%.c,$(OUT)/tests/%,$(SYSTEM_SRC))
 FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+GPU := $(if $(WITH_CUDA),$(patsubst %.cu,$(OUT)/%,$(GPU_SRC)))
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(EXAMPLES_SRC))
 
 .PHONY: all tests quickstart test check check-gpu fuzz fuzzers lint format deps install uninstall \
@@ -135,6 +140,7 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
+$(call obj,$(wildcard kernels/cuda/*.c)): EXTRA_CFLAGS := -isystem $(CUDA_INCLUDE) -fvisibility=hidden
 
 $(OUT)/libxopclient.so.1: $(call obj,$(CLIENT_SRC) $(PROTO_SRC)) client/libxopclient.map
 	$(call say,LD,$@)
@@ -164,7 +170,7 @@ $(OUT)/xop-cpu.so: $(call obj,$(CPU_SRC))
 
 $(OUT)/xop-cuda.so: $(call obj,$(CUDA_SRC))
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared $^ -lpthread -lm -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -lpthread -lm -o $@
 
 # Test operators bring what they need of the kernels with them, as a user's library would.
 $(OUT)/ops-broken/%-cpu.so: $(OUT)/obj/tests/broken/%.c.o \
@@ -173,10 +179,11 @@ $(OUT)/ops-broken/%-cpu.so: $(OUT)/obj/tests/broken/%.c.o \
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lm -o $@
 
-$(OUT)/ops-broken/%-cuda.so: $(OUT)/obj/tests/broken/%.cu.o $(call obj,$(KERNEL_SRC))
+$(OUT)/ops-broken/%-cuda.so: $(OUT)/obj/tests/broken/%.cu.o \
+    $(call obj,$(filter-out kernels/cuda/backend.c,$(CUDA_SRC)))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared $^ -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -o $@
 
 $(OUT)/ops-faulty/%-cpu.so: $(OUT)/obj/tests/faults/%.c.o
 	@mkdir -p $(@D)
@@ -186,7 +193,7 @@ $(OUT)/ops-faulty/%-cpu.so: $(OUT)/obj/tests/faults/%.c.o
 $(OUT)/ops-faulty/%-cuda.so: $(OUT)/obj/tests/faults/%.cu.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared $^ -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -o $@
 
 # Everything but main functions, for unit tests; the linker takes what a test uses. The kernels keep
 # an archive of their own, since a backend is one.
@@ -210,6 +217,12 @@ $(OUT)/examples/%: $(OUT)/obj/examples/%.c.o $(OUT)/libxopclient.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN/..' \
 	    $(call pkg_libs,$(CLIENT_PKGS) libevent_core) -lpthread -lm -o $@
+
+# Tests and measurements of the CUDA backend open it as a worker does; they link nothing of it.
+$(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(NVCC) -cudart static $^ -ldl -lm -o $@
 
 # Fuzzers are built whole with clang, apart from everything else.
 FUZZED := $(filter-out client/xopctl/main.c,$(PROTO_SRC) $(CTL_SRC) $(REFERENCE_SRC) $(CLIENT_SRC)) daemon/config.c daemon/log.c
@@ -242,8 +255,8 @@ check: tests
 	$(Q)XOP_BUILD=$(OUT) XOP_SAN=$(SAN) PYTHON=$(PYTHON) tests/run.sh $(TESTS)
 
 ## check-gpu    on a GPU host: verify, system tests and broken operators on the CUDA backend
-check-gpu: tests
-	$(Q)XOP_BUILD=$(OUT) tests/gpu/check.sh
+check-gpu: tests $(GPU)
+	$(Q)XOP_BUILD=$(OUT) PYTHON=$(PYTHON) tests/gpu/check.sh
 
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)
