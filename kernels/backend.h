@@ -42,7 +42,8 @@ struct xop_group {
     const struct xop_op *op;
     enum xop_pass pass;
     uint32_t ncalls;
-    struct xop_call *calls; /* data pointers are host memory registered before */
+    struct xop_call *calls; /* data pointers are host memory registered before; submit sets the
+                               workspace of each */
     const struct xop_plan *const *plans;
     uint32_t lane; /* set by submit */
     enum xop_status status;

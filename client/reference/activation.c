@@ -31,7 +31,8 @@ static void gradient(double sign, double slope, const struct reference_arithmeti
         if (fabs(first) > arithmetic->max)
             first = copysign(INFINITY, first);
         out->data[i] = sign * first * (1 + slope * y);
-        out->scale[i] = fabs(out->data[i]);
+        /* Where the first product has underflowed, the second may make that visible. */
+        out->scale[i] = fabs(out->data[i]) + arithmetic->least_normal * fabs(1 + slope * y);
     }
     out->terms = 1;
 }

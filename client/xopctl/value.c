@@ -94,6 +94,8 @@ double value_smallest(enum xop_dtype dtype) {
     return ldexp(1, formats[dtype].min_exponent - formats[dtype].fraction);
 }
 
+double value_least_normal(enum xop_dtype dtype) { return ldexp(1, formats[dtype].min_exponent); }
+
 double value_largest(enum xop_dtype dtype) {
     return ldexp(2 - ldexp(1, -formats[dtype].fraction), formats[dtype].max_exponent);
 }

@@ -30,6 +30,7 @@ double value_round(enum xop_dtype dtype, double x);
  * number of a floating dtype. */
 double value_roundoff(enum xop_dtype dtype);
 double value_smallest(enum xop_dtype dtype);
+double value_least_normal(enum xop_dtype dtype);
 double value_largest(enum xop_dtype dtype);
 
 bool value_is_integer(enum xop_dtype dtype);

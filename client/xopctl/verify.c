@@ -411,7 +411,7 @@ const struct verb verb_verify = {
         "(NaN, infinities, zeros, denormals, the largest), repeated and batched requests, and\n"
         "backward against central differences. An element may be off by the rounding of its\n"
         "dtype, and of a computation in f32 (f64 for f64) in proportion to the terms it sums:\n"
-        "  u |y| + c (6 + 4 log2(n + 1)) s + least, u and c the unit roundoff of dtype and\n"
+        "  u |y| + c (2 + 2 log2(n + 1)) s + least, u and c the unit roundoff of dtype and\n"
         "  computation, n terms whose absolute values sum to s, least the smallest denormal.\n\n"
         "  --dtype D,...     these dtypes alone\n"
         "  --shape N,M       this shape for every input, instead of the usual ones\n"

@@ -44,7 +44,8 @@ static bool allocate(struct reference_tensor *t, bool output) {
 }
 
 static struct reference_arithmetic arithmetic_of(enum xop_dtype dtype) {
-    return (struct reference_arithmetic){value_largest(dtype == XOP_F64 ? XOP_F64 : XOP_F32)};
+    enum xop_dtype computed = dtype == XOP_F64 ? XOP_F64 : XOP_F32;
+    return (struct reference_arithmetic){value_largest(computed), value_least_normal(computed)};
 }
 
 /* A new input of the trial: values as the dtype holds them, and as doubles for the reference. */
@@ -181,7 +182,7 @@ static double tolerance(enum xop_dtype dtype, double expected, double scale, int
     double rounding = value_roundoff(dtype) * fabs(expected);
     if (!isfinite(scale))
         scale = fabs(expected);
-    return rounding + computed * (6 + 4 * log2((double)terms + 1)) * scale + value_smallest(dtype);
+    return rounding + computed * (2 + 2 * log2((double)terms + 1)) * scale + value_smallest(dtype);
 }
 
 /* Error over tolerance; infinite where a value is of the wrong kind. */

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -110,7 +111,7 @@ enum xop_status operators_add(struct worker *worker, const struct xop_library *l
 
 static enum xop_status load_one(struct worker *worker, int directory, const char *name,
                                 struct xop_error *error) {
-    char path[64];
+    char path[sizeof worker->setup.operators_path + NAME_MAX + 2];
     struct stat info;
     enum xop_status status = XOP_FAILED_PRECONDITION;
     int fd = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
@@ -125,8 +126,9 @@ static enum xop_status load_one(struct worker *worker, int directory, const char
         status = xop_fail(error, status, "everybody may write it");
         goto out;
     }
-    /* By descriptor, so that what was looked at is what is loaded. */
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    /* By its path, which debuggers and the linker know it by: who can exchange it meanwhile can write
+     * the directory, and is trusted with what is in it. */
+    snprintf(path, sizeof path, "%s/%s", worker->setup.operators_path, name);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *why = dlerror();

@@ -46,6 +46,8 @@ struct lane {
     struct pool_task task; /* first, so that a task is its lane */
     struct xop_backend *backend;
     struct xop_group *group; /* NULL: free */
+    void *workspace;         /* of the group's calls; it grows and is kept */
+    uint64_t workspace_bytes;
 };
 
 /* What a launch sees; first is the public part, so that one leads to the other. */
@@ -90,6 +92,8 @@ static void cpu_close(struct xop_backend *backend) {
     if (!backend)
         return;
     pool_close(backend->pool);
+    for (uint32_t i = 0; i < MAX_LANES; i++)
+        free(backend->lane[i].workspace);
     if (backend->event >= 0)
         close(backend->event);
     pthread_mutex_destroy(&backend->lock);
@@ -254,6 +258,35 @@ static enum xop_status check(const struct xop_backend *backend, const struct xop
     return XOP_OK;
 }
 
+/* Gives every call of the group its workspace. */
+static enum xop_status give_workspace(struct lane *lane, struct xop_group *group,
+                                      struct xop_error *error) {
+    const uint64_t align = 256;
+    uint64_t total = 0, at = 0;
+
+    for (uint32_t i = 0; i < group->ncalls; i++)
+        if (group->plans[i]->workspace_bytes > SIZE_MAX / 4 - total)
+            return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the workspace of %s is too large",
+                            group->op->name);
+        else
+            total += (group->plans[i]->workspace_bytes + align - 1) / align * align;
+    if (total > lane->workspace_bytes) {
+        free(lane->workspace);
+        lane->workspace = aligned_alloc(align, total);
+        lane->workspace_bytes = lane->workspace ? total : 0;
+        if (!lane->workspace)
+            return xop_fail(error, XOP_RESOURCE_EXHAUSTED,
+                            "no memory for %llu bytes of workspace of %s",
+                            (unsigned long long)total, group->op->name);
+    }
+    for (uint32_t i = 0; i < group->ncalls; i++) {
+        uint64_t bytes = group->plans[i]->workspace_bytes;
+        group->calls[i].workspace = bytes ? (char *)lane->workspace + at : NULL;
+        at += (bytes + align - 1) / align * align;
+    }
+    return XOP_OK;
+}
+
 static enum xop_status cpu_submit(struct xop_backend *backend, struct xop_group *group,
                                   struct xop_error *error) {
     enum xop_status status = check(backend, group, error);
@@ -264,6 +297,9 @@ static enum xop_status cpu_submit(struct xop_backend *backend, struct xop_group 
         return status;
     while (lane->group)
         lane++;
+    status = give_workspace(lane, group, error);
+    if (status != XOP_OK)
+        return status;
     backend->nfree--;
     lane->task.run = lane_run;
     lane->backend = backend;
