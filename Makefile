@@ -1,5 +1,8 @@
 # One makefile for everything; what it builds lands in $(BUILD). `make help` lists targets.
 
+comma := ,
+space := $(subst ,, )
+
 BUILD ?= build
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -46,8 +49,6 @@ ARCHS := $(shell $(NVCC) --list-gpu-arch | sed 's/compute_//' | awk '$$1 >= 75' 
 else
 ARCHS := $(subst $(comma),$(space),$(CUDA_ARCHS))
 endif
-comma := ,
-space := $(subst ,, )
 CUDA_GENCODE = $(foreach a,$(ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
     -gencode arch=compute_$(lastword $(ARCHS)),code=compute_$(lastword $(ARCHS))
 
@@ -57,14 +58,25 @@ DEPS_PREFIX ?=
 ifneq ($(DEPS_PREFIX),)
 MULTIARCH := $(shell $(CC) -print-multiarch)
 DEPS_PREFIX_ABS := $(abspath $(DEPS_PREFIX))
-export PKG_CONFIG_PATH := $(DEPS_PREFIX_ABS)/usr/lib/$(MULTIARCH)/pkgconfig:$(DEPS_PREFIX_ABS)/usr/share/pkgconfig
 DEPS_CFLAGS := -isystem $(DEPS_PREFIX_ABS)/usr/include
 DEPS_LIBS := $(foreach d,usr/lib/$(MULTIARCH) lib/$(MULTIARCH),-L$(DEPS_PREFIX_ABS)/$(d) -Wl$(comma)-rpath$(comma)$(DEPS_PREFIX_ABS)/$(d))
 endif
+# msgpack-c is called msgpack up to version 5, msgpack-c from 6.
 PKG_CONFIG ?= pkg-config
 MSGPACK := $(shell $(PKG_CONFIG) --exists msgpack-c 2>/dev/null && echo msgpack-c || echo msgpack)
-pkg_cflags = $(DEPS_CFLAGS) $(if $(DEPS_PREFIX),,$(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null))
-pkg_libs = $(DEPS_LIBS) $(shell $(PKG_CONFIG) --libs-only-l $(1) 2>/dev/null)
+ifneq ($(DEPS_PREFIX),)
+# Such a host need not have pkg-config; the names of libraries are what it would say.
+LIB_msgpack := msgpackc
+LIB_msgpack-c := msgpack-c
+LIB_libevent_core := event_core
+LIB_libevent_pthreads := event_pthreads
+LIB_libsystemd := systemd
+pkg_cflags = $(DEPS_CFLAGS)
+pkg_libs = $(DEPS_LIBS) $(foreach p,$(1),-l$(or $(LIB_$(p)),$(p)))
+else
+pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
+pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
+endif
 DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd
 CLIENT_PKGS := $(MSGPACK)
 CTL_PKGS := jansson
