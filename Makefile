@@ -132,7 +132,7 @@ FUZZERS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 GPU := $(if $(WITH_CUDA),$(patsubst %.cu,$(OUT)/%,$(GPU_SRC)))
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(EXAMPLES_SRC))
 
-.PHONY: all tests quickstart test check check-gpu fuzz fuzzers lint format deps install uninstall \
+.PHONY: all tests unit quickstart test check check-unit check-gpu fuzz fuzzers lint format deps install uninstall \
     dist clean help print-%
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -169,7 +169,7 @@ $(OUT)/libxopclient.a: $(call obj,$(CLIENT_SRC) $(PROTO_SRC))
 
 $(OUT)/xopctl: $(call obj,$(CTL_SRC) $(REFERENCE_SRC)) $(OUT)/libxopclient.so
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN' \
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
 	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS)) -lm -o $@
 
 $(OUT)/xopd: $(call obj,$(DAEMON_SRC) $(PROTO_SRC))
@@ -230,8 +230,8 @@ $(OUT)/examples/%: $(OUT)/obj/examples/%.c.o $(OUT)/libxopclient.so
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN/..' \
 	    $(call pkg_libs,$(CLIENT_PKGS) libevent_core) -lpthread -lm -o $@
 
-# Tests and measurements of the CUDA backend open it as a worker does; they link nothing of it.
-$(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o
+# Tests and measurements of the CUDA backend open it as a worker does.
+$(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,kernels/cuda/check.c)
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart static $^ -ldl -lm -o $@
@@ -254,17 +254,25 @@ $(BUILD)/fuzz/fuzz_%: $(BUILD)/fuzz/obj/tests/fuzz/fuzz_%.c.o $(BUILD)/fuzz/libf
 tests: all $(UNIT) $(SYSTEM) $(BROKEN) $(FAULTY) $(EXAMPLES)
 
 ## quickstart   install what is missing, build, and show xopd at work in under two minutes
-quickstart: deps
-	$(Q)$(MAKE) --no-print-directory all
+quickstart:
+	$(Q)scripts/deps.sh build
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) all
 	$(Q)XOP_BUILD=$(OUT) scripts/quickstart.sh
 
 ## test         install what the tests need, build, run all tests
-test: deps
+test:
+	$(Q)scripts/deps.sh test
+	$(Q)$(MAKE) --no-print-directory -j$$(nproc) tests
 	$(Q)$(MAKE) --no-print-directory check
 
 ## check        build and run all tests, without installing anything (SAN=address, SAN=thread)
 check: tests
 	$(Q)XOP_BUILD=$(OUT) XOP_SAN=$(SAN) PYTHON=$(PYTHON) tests/run.sh $(TESTS)
+
+# Unit tests alone, for sanitizers that do not go with whole daemons.
+unit: $(UNIT)
+check-unit: unit
+	$(Q)XOP_BUILD=$(OUT) XOP_SAN=thread tests/run.sh
 
 ## check-gpu    on a GPU host: verify, system tests and broken operators on the CUDA backend
 check-gpu: tests $(GPU)
@@ -292,9 +300,9 @@ lint: compile_commands.json
 format:
 	$(Q)clang-format -i $(SOURCES)
 
-## deps         install with apt what building and testing need and is missing
+## deps         install with apt what building, testing and lint need and is missing
 deps:
-	$(Q)scripts/deps.sh
+	$(Q)scripts/deps.sh all
 
 ## compile_commands.json  for editors and clang-tidy
 compile_commands.json: Makefile

@@ -415,20 +415,22 @@ static void on_watch(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- Opening and closing ---- */
 
-/* Backends lie beside the executable (in a build tree) or in the library directory. */
+/* Backends lie beside the executable (in a build tree), in ../lib/xopd (in an installed one,
+ * wherever it was moved), or where they were meant to be installed. */
 static void find_backends(struct workers *w) {
-    char path[CONFIG_STRING + 32];
-    ssize_t n = readlink("/proc/self/exe", w->directory, sizeof w->directory - 1);
-    char *slash = NULL;
-    if (n > 0) {
-        w->directory[n] = 0;
-        slash = strrchr(w->directory, '/');
-    }
-    if (slash) {
+    static const char *const places[] = {"", "/../lib/xopd"};
+    char executable[CONFIG_STRING], path[CONFIG_STRING + 64];
+    ssize_t n = readlink("/proc/self/exe", executable, sizeof executable - 1);
+    executable[n > 0 ? n : 0] = 0;
+    char *slash = strrchr(executable, '/');
+    if (slash)
         *slash = 0;
-        snprintf(path, sizeof path, "%s/xop-cpu.so", w->directory);
-        if (access(path, R_OK) == 0)
-            return;
+    for (size_t i = 0; slash && i < sizeof places / sizeof *places; i++) {
+        snprintf(path, sizeof path, "%s%s/xop-cpu.so", executable, places[i]);
+        if (access(path, R_OK) != 0)
+            continue;
+        snprintf(w->directory, sizeof w->directory, "%.200s%s", executable, places[i]);
+        return;
     }
     snprintf(w->directory, sizeof w->directory, "%s", XOPD_LIBDIR);
 }

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Installs what $OUT holds into $DESTDIR$PREFIX, or removes it again with --uninstall.
+set -eu
+root=${DESTDIR:-}${PREFIX:-/usr/local}
+
+if [ "${1:-}" = --uninstall ]; then
+    rm -f "$root/bin/xopd" "$root/bin/xopctl" "$root"/lib/libxopclient.* \
+        "$root/lib/pkgconfig/xopclient.pc" "$root/include/xop/types.h" \
+        "$root/include/xop/client.h" "$root/include/xop/op.h" \
+        "$root/include/xop/adapter_libevent.h" "$root"/lib/xopd/xop-*.so \
+        "$root/share/bash-completion/completions/xopctl" \
+        "$root/lib/systemd/system/xopd.service" "$root/lib/sysusers.d/xopd.conf" \
+        "$root/lib/tmpfiles.d/xopd.conf"
+    for page in docs/*.[1-8]; do
+        rm -f "$root/share/man/man${page##*.}/$(basename "$page")"
+    done
+    rmdir "$root/lib/xopd" "$root/include/xop" 2>/dev/null || true
+    exit 0
+fi
+
+put() { install -D -m "$1" "$2" "$root/$3"; }
+
+put 755 "$OUT/xopd" bin/xopd
+put 755 "$OUT/xopctl" bin/xopctl
+put 755 "$OUT/libxopclient.so.1" lib/libxopclient.so.1
+put 644 "$OUT/libxopclient.a" lib/libxopclient.a
+ln -sf libxopclient.so.1 "$root/lib/libxopclient.so"
+for backend in "$OUT"/xop-*.so; do
+    put 755 "$backend" "lib/xopd/$(basename "$backend")"
+done
+put 644 proto/include/xop/types.h include/xop/types.h
+put 644 client/include/xop/client.h include/xop/client.h
+put 644 client/include/xop/adapter_libevent.h include/xop/adapter_libevent.h
+put 644 kernels/include/xop/op.h include/xop/op.h
+mkdir -p "$root/lib/pkgconfig"
+sed -e "s|@PREFIX@|${PREFIX:-/usr/local}|" -e "s|@VERSION@|$VERSION|" -e "s|@MSGPACK@|$MSGPACK|" \
+    client/xopclient.pc.in >"$root/lib/pkgconfig/xopclient.pc"
+for page in docs/*.[1-8]; do
+    put 644 "$page" "share/man/man${page##*.}/$(basename "$page")"
+done
+put 644 client/xopctl/completion.bash share/bash-completion/completions/xopctl
+put 644 systemd/xopd.service lib/systemd/system/xopd.service
+sed -i "s|@PREFIX@|${PREFIX:-/usr/local}|" "$root/lib/systemd/system/xopd.service"
+put 644 systemd/xopd.sysusers lib/sysusers.d/xopd.conf
+put 644 systemd/xopd.tmpfiles lib/tmpfiles.d/xopd.conf

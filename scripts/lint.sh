@@ -1,0 +1,35 @@
+#!/bin/sh
+# clang-format, clang-tidy and cppcheck over the files given. A line a stage; what is found is shown.
+set -u
+failed=0
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+stage() {
+    name=$1
+    shift
+    if "$@" >"$log" 2>&1; then
+        echo "lint: $name: passed"
+    else
+        cat "$log"
+        echo "lint: $name: failed"
+        failed=1
+    fi
+}
+
+c_files=$(printf '%s\n' "$@" | grep '\.c$')
+# Sources in CUDA C++ are for nvcc to judge; clang 14 does not know this toolkit.
+tidy() { printf '%s\n' $c_files | xargs -P 2 -n 6 clang-tidy -p . --quiet --warnings-as-errors='*'; }
+check() {
+    # shellcheck disable=SC2086
+    cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -j 2 \
+        --enable=warning,portability,performance --suppress=missingIncludeSystem \
+        --suppress=unmatchedSuppression -D__GNUC__=12 -DXOP_VERSION='""' -DXOPD_LIBDIR='""' \
+        -Iproto/include -Ikernels/include -Iclient/include -I. \
+        $(printf '%s\n' $c_files | grep -v '^tests/unit/')
+}
+
+stage clang-format clang-format --dry-run -Werror "$@"
+stage clang-tidy tidy
+stage cppcheck check
+exit $failed
