@@ -1,0 +1,100 @@
+/*
+ * The CUDA backend and its operators, driven through kernels/backend.h as a worker drives them, and
+ * compared with double precision on the host.
+ *
+ *     test_cuda_backend [--reduced] [PATH OF xop-cuda.so]
+ *     test_cuda_backend --fault [PATH]    breaks the device, so that it must come last
+ *
+ * --reduced leaves out the large shapes, for compute-sanitizer.
+ */
+#include "tests/gpu/company.cuh"
+#include "tests/gpu/fixture.h"
+#include "tests/gpu/lanes.cuh"
+#include "tests/gpu/operators.cuh"
+#include "tests/gpu/seam.cuh"
+
+static struct fixture fixture;
+static bool reduced;
+
+static const enum xop_dtype dtypes[] = {XOP_F16, XOP_BF16, XOP_F32, XOP_F64};
+
+/* Other grids must not change a bit: three blocks take turns at all the work. */
+static struct xop_backend *open_with_few_blocks(void) {
+    struct xop_backend *backend;
+    struct xop_error error;
+    setenv("XOP_CUDA_DIRECT_BLOCKS", "3", 1);
+    backend = fixture_start(fixture.api, 1);
+    unsetenv("XOP_CUDA_DIRECT_BLOCKS");
+    if (fixture.api->unregister_host(fixture.backend, fixture.inbox.seen, &error) != XOP_OK ||
+        fixture.api->unregister_host(fixture.backend, fixture.outbox.seen, &error) != XOP_OK ||
+        fixture.api->register_host(backend, fixture.inbox.seen, fixture.inbox.bytes, true,
+                                   &error) != XOP_OK ||
+        fixture.api->register_host(backend, fixture.outbox.seen, fixture.outbox.bytes, false,
+                                   &error) != XOP_OK)
+        FIXTURE_DIE("%s", error.message);
+    return backend;
+}
+
+static void test_operators(void) {
+    for (enum xop_dtype dtype : dtypes) {
+        operators_square_bias(&fixture, dtype, reduced);
+        for (int kind = 0; kind < 3; kind++)
+            operators_activation(&fixture, kind, dtype, reduced);
+        operators_edges(&fixture, dtype);
+        company_groups(&fixture, dtype, reduced);
+        company_skewed(&fixture, dtype, reduced);
+        company_in_place(&fixture, dtype, reduced);
+    }
+    operators_every_half(&fixture, XOP_F16);
+    operators_every_half(&fixture, XOP_BF16);
+    operators_long_sums(&fixture);
+}
+
+static void test_grids(void) {
+    struct company_bits few, many;
+    struct tally tally = tally_begin("any grid gives the same bits");
+
+    many = company_all_bits(&fixture, reduced);
+    struct xop_backend *first = fixture.backend;
+    fixture.backend = open_with_few_blocks();
+    few = company_all_bits(&fixture, reduced);
+    tally_check(&tally, few.bytes == many.bytes && memcmp(few.data, many.data, many.bytes) == 0,
+                "64 and 3 blocks differ somewhere in %zu bytes", many.bytes);
+    tally_end(&tally);
+    free(few.data);
+    free(many.data);
+    fixture.api->close(first);
+}
+
+int main(int argc, char **argv) {
+    const char *build = getenv("XOP_BUILD");
+    char path[4096];
+    bool fault = false;
+
+    snprintf(path, sizeof path, "%s/xop-cuda.so", build ? build : "build");
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--reduced") == 0)
+            reduced = true;
+        else if (strcmp(argv[i], "--fault") == 0)
+            fault = true;
+        else
+            snprintf(path, sizeof path, "%s", argv[i]);
+    }
+    fixture_open(&fixture, path, (size_t)192 << 20, (size_t)192 << 20);
+    seam_print_device(&fixture);
+    if (fault) {
+        lanes_fault(&fixture);
+        return tally_total();
+    }
+    seam_registration(&fixture);
+    seam_refusals(&fixture);
+    seam_staging(&fixture, reduced);
+    seam_indices(&fixture);
+    lanes_all(&fixture);
+    lanes_sleeping(&fixture);
+    lanes_failures(&fixture);
+    test_operators();
+    test_grids();
+    fixture.api->close(fixture.backend);
+    return tally_total();
+}
