@@ -217,6 +217,27 @@ static enum xop_status cuda_unregister(struct xop_backend *backend, void *base,
     return pinned_remove(&backend->pinned, base, error);
 }
 
+/* ---- A lost device ---- */
+
+/* The device is lost: says how that showed and to whom it may be due. */
+static enum xop_status fault(struct xop_backend *backend, const char *how,
+                             const struct xop_group *last, struct xop_error *error) {
+    char running[240] = "";
+    size_t used = 0;
+
+    backend->lost = true;
+    for (uint32_t i = 0; i <= backend->nlanes && used < sizeof running; i++) {
+        const struct xop_group *group = i < backend->nlanes ? backend->lane[i].group : last;
+        if (group)
+            used += (size_t)snprintf(running + used, sizeof running - used, "%s%s %s (%u calls)",
+                                     used ? ", " : "", group->op->name,
+                                     group->pass == XOP_FORWARD ? "forward" : "backward",
+                                     group->ncalls);
+    }
+    return xop_fail(error, XOP_DEVICE_FAULT, "the device was lost while it ran %s: %.220s", running,
+                    how);
+}
+
 /* ---- Submitting ---- */
 
 static uint32_t cuda_free_lanes(struct xop_backend *backend) {
@@ -361,8 +382,8 @@ static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group
         status = start(backend, lane, group, error);
     }
     if (status == XOP_DEVICE_FAULT) {
-        backend->lost = true;
-        error->status = status;
+        struct xop_error how = *error;
+        return fault(backend, how.message, group, error);
     }
     if (status != XOP_OK)
         return status;
@@ -393,25 +414,6 @@ static void finish(struct xop_backend *backend, struct lane *lane) {
     backend->nsignalling -= lane->signals;
 }
 
-/* The device is lost: says to whom that may be due. */
-static enum xop_status fault(struct xop_backend *backend, cudaError_t code,
-                             struct xop_error *error) {
-    char running[256] = "";
-    size_t used = 0;
-
-    backend->lost = true;
-    for (uint32_t i = 0; i < backend->nlanes && used < sizeof running; i++) {
-        const struct xop_group *group = backend->lane[i].group;
-        if (group)
-            used += (size_t)snprintf(running + used, sizeof running - used, "%s%s %s (%u calls)",
-                                     used ? ", " : "", group->op->name,
-                                     group->pass == XOP_FORWARD ? "forward" : "backward",
-                                     group->ncalls);
-    }
-    return xop_fail(error, XOP_DEVICE_FAULT, "the device was lost with %s (%s) while it ran %s",
-                    cudaGetErrorName(code), cudaGetErrorString(code), running);
-}
-
 static void read_signals(struct xop_backend *backend) {
     uint64_t n = 0;
     if (backend->signals_coming > 0 && read(backend->event, &n, sizeof n) == sizeof n)
@@ -438,9 +440,11 @@ static enum xop_status cuda_poll(struct xop_backend *backend, struct xop_group *
         code = cudaEventQuery(lane->end);
         if (code == cudaErrorNotReady)
             cudaGetLastError(); /* not a later call's failure */
-        else if (code != cudaSuccess)
-            return fault(backend, code, error);
-        else {
+        else if (code != cudaSuccess) {
+            struct xop_error how;
+            check_cuda(code, "cudaEventQuery", __FILE__, __LINE__, &how);
+            return fault(backend, how.message, NULL, error);
+        } else {
             groups[found++] = lane->group;
             finish(backend, lane);
         }
