@@ -13,6 +13,7 @@
 struct format {
     bool integers, exponent;
     int left, right; /* characters before and behind the point; integers: left alone */
+    int power;       /* digits of the exponent */
 };
 
 struct text {
@@ -83,13 +84,19 @@ static int scientific_digits(enum xop_dtype dtype, double x) {
     return digits;
 }
 
-static void scientific(double x, int digits, char *out, size_t capacity) {
-    snprintf(out, capacity, "%.*e", digits, x);
-    if (digits == 0) { /* NumPy keeps the point */
-        char *e = strchr(out, 'e');
-        memmove(e + 1, e, strlen(e) + 1);
-        *e = '.';
-    }
+/* Splits "d.ddde+dd" at its e; returns the digits of the exponent. */
+static int exponent_digits(const char *text) {
+    const char *e = strchr(text, 'e');
+    return e ? (int)strlen(e) - 2 : 0;
+}
+
+/* With the point, which NumPy keeps, and the exponent filled up with zeros. */
+static void scientific(double x, const struct format *format, char *out, size_t capacity) {
+    char digits[64];
+    snprintf(digits, sizeof digits, "%.*e", format->right, x);
+    char *e = strchr(digits, 'e');
+    snprintf(out, capacity, "%.*s%s%.2s%0*d", (int)(e - digits), digits,
+             format->right == 0 ? "." : "", e, format->power, atoi(e + 2));
 }
 
 static const char *not_finite(double x) { return isnan(x) ? "nan" : x < 0 ? "-inf" : "inf"; }
@@ -105,12 +112,13 @@ static void put_element(struct text *text, const struct format *format, const st
     double x = value_get(value, i);
     if (!isfinite(x)) {
         const char *word = not_finite(x);
-        put_spaces(text, format->left + format->right + 1 - (int)strlen(word));
+        int width = format->left + 1 + format->right + (format->exponent ? format->power + 2 : 0);
+        put_spaces(text, width - (int)strlen(word));
         put_text(text, word);
         return;
     }
     if (format->exponent) {
-        scientific(x, format->right, out, sizeof out);
+        scientific(x, format, out, sizeof out);
         put_spaces(text, format->left - (int)strcspn(out, "."));
         put_text(text, out);
         return;
@@ -158,6 +166,9 @@ static void visit(struct shown *s, int64_t i, int round) {
     if (s->format.exponent) {
         right = scientific_digits(dtype, x);
         left = signbit(x) ? 2 : 1;
+        snprintf(out, sizeof out, "%.*e", right, x);
+        int power = exponent_digits(out);
+        s->format.power = power > s->format.power ? power : s->format.power;
     } else {
         positional(dtype, x, out, sizeof out);
         left = (int)strcspn(out, ".");
@@ -192,7 +203,7 @@ static void find_format(struct shown *s) {
     visit_all(s, 0, 0, s->value->n, 1);
     if (s->any_not_finite) {
         int word = 3 + (s->negative_inf ? 1 : 0);
-        int exponent = f->exponent ? 4 : 0; /* "e+00" */
+        int exponent = f->exponent ? f->power + 2 : 0;
         int left = word - (f->right + 1 + exponent);
         f->left = left > f->left ? left : f->left;
     }
@@ -282,7 +293,7 @@ static void put_scalar(struct text *text, const struct value *value) {
             snprintf(out, sizeof out, "%.*g", digits, x);
         while (!same(value->tensor.dtype, out, x) && ++digits <= 17);
         if (fabs(x) < 1e16 && fabs(x) >= 1e-4 && strchr(out, 'e'))
-            snprintf(out, sizeof out, "%.0f", x);
+            snprintf(out, sizeof out, "%.0f", strtod(out, NULL));
         if (!strpbrk(out, ".e"))
             strcat(out, ".0");
     }
