@@ -102,6 +102,38 @@ static void company_groups(struct fixture *fixture, enum xop_dtype dtype, bool r
     tally_end(&tally);
 }
 
+/* A group with more sums that are cut into pieces than fit into one launch that ends them. */
+static void company_cut_sums(struct fixture *fixture) {
+    enum { CALLS = 200 };
+    const int64_t x[] = {130, 1, 2}, b[] = {1, 130, 2}, y[] = {130, 130, 2};
+    static struct fixture_request alone, together[CALLS];
+    static struct xop_call calls[CALLS];
+    static const struct xop_plan *plans[CALLS];
+    const struct xop_op *op = fixture_op(fixture, "square_bias");
+    struct tally tally = tally_begin("many sums that are cut, in one group");
+
+    fixture_reset(fixture);
+    memset(&alone, 0, sizeof alone);
+    memset(together, 0, sizeof together);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        together[i].in[0] = operators_input(fixture, XOP_F32, 3, x, 3 * i, 0);
+        together[i].in[1] = operators_input(fixture, XOP_F32, 3, b, 3 * i + 1, 0);
+        together[i].in[2] = operators_input(fixture, XOP_F32, 3, y, 3 * i + 2, 0);
+        calls[i] = fixture_prepare(fixture, op, XOP_BACKWARD, &together[i], 3, 0);
+        plans[i] = &together[i].plan;
+    }
+    company_run(fixture, &tally, op, XOP_BACKWARD, calls, plans, CALLS);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        alone = together[i];
+        operators_run_one(fixture, &tally, op, XOP_BACKWARD, &alone, 3, 0);
+        for (uint32_t k = 0; k < 2; k++)
+            tally_check(&tally, company_same(&alone.out[k], &together[i].out[k]),
+                        "gradient %u of call %u differs", k, i);
+    }
+    operators_check_backward(&tally, alone.in, alone.out);
+    tally_end(&tally);
+}
+
 /* Operands at an element's alignment only. */
 static void company_skewed(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
     const struct xop_op *op = fixture_op(fixture, "square_bias");

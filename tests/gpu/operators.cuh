@@ -339,6 +339,19 @@ static void operators_edges(struct fixture *fixture, enum xop_dtype dtype) {
         tally_check(&tally, isnan(want) ? isnan(got) : got == want,
                     "%g squared and %g give %g, not %g", squares[i][0], squares[i][1], got, want);
     }
+    /* The gradient of an infinite x that was broadcast: what is not there must not be multiplied.
+     */
+    memset(&run, 0, sizeof run);
+    const int64_t odd = 1027;
+    run.in[0] = operators_input(fixture, dtype, 0, NULL, 1, 0);
+    run.in[1] = run.in[2] = operators_input(fixture, dtype, 1, &odd, 1, 0);
+    reference_set(dtype, fixture_writable(fixture, run.in[0].data), 0, INFINITY);
+    for (int64_t i = 0; i < odd; i++)
+        reference_set(dtype, fixture_writable(fixture, run.in[2].data), i, 1);
+    operators_run_one(fixture, &tally, fixture_op(fixture, "square_bias"), XOP_BACKWARD, &run, 3,
+                      0);
+    double sum = reference_get(dtype, run.out[0].data, 0);
+    tally_check(&tally, sum == INFINITY, "infinitely often 1 is %g", sum);
     tally_end(&tally);
 }
 

@@ -48,6 +48,7 @@ static void test_operators(void) {
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
     operators_long_sums(&fixture);
+    company_cut_sums(&fixture);
 }
 
 static void test_grids(void) {
