@@ -1,0 +1,51 @@
+#!/usr/bin/python3
+"""The manual pages name what the programs offer."""
+
+import os
+import re
+import subprocess
+
+from xopd import BUILD, run
+
+DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs")
+
+
+def page(name):
+    with open(os.path.join(DOCS, name)) as f:
+        return f.read()
+
+
+def output(*command):
+    return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+
+
+def every_configuration_key_is_in_its_page():
+    text, section = page("xopd.conf.5"), None
+    keys = 0
+    for line in output(os.path.join(BUILD, "xopd"), "--help-config").splitlines():
+        if line.startswith("["):
+            section = line
+            assert f".Ss {section}" in text, section
+        elif match := re.fullmatch(r"# (\w+) =", line):
+            keys += 1
+            assert f".It Li {match.group(1)}\n" in text, (section, match.group(1))
+    assert keys > 20, keys
+
+
+def every_option_of_xopd_is_in_its_page():
+    for option in re.findall(r"--([a-z-]+)", output(os.path.join(BUILD, "xopd"), "--help")):
+        assert f"-{option}" in page("xopd.8"), option
+
+
+def every_verb_and_option_of_xopctl_is_in_its_page():
+    text = page("xopctl.1")
+    xopctl = os.path.join(BUILD, "xopctl")
+    for verb in re.findall(r"^  (\w+) ", output(xopctl, "--help"), re.M):
+        assert f".Ss {verb}" in text, verb
+        for option in re.findall(r"--([a-z]+)", output(xopctl, verb, "--help")):
+            assert f"Fl -{option}" in text, (verb, option)
+
+
+run([every_configuration_key_is_in_its_page,
+     every_option_of_xopd_is_in_its_page,
+     every_verb_and_option_of_xopctl_is_in_its_page])
