@@ -562,6 +562,7 @@ enum xop_status message_decode(struct message_decoder *decoder, const void *head
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         find(&top.via.map, "type") ? "type: it is no type of this protocol"
                                                    : "type: it is missing");
+    message->id = 0; /* the table says whether this type has one */
     if (!get_all(&d, &top.via.map) || !check_body(&d, body_bytes)) {
         message->id = id;
         return error->status;
