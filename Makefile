@@ -300,9 +300,9 @@ lint: compile_commands.json
 format:
 	$(Q)clang-format -i $(SOURCES)
 
-## deps         install with apt what building, testing and lint need and is missing
+## deps         install with apt what is missing (DEPS=build, test or all)
 deps:
-	$(Q)scripts/deps.sh all
+	$(Q)scripts/deps.sh $(or $(DEPS),all)
 
 ## compile_commands.json  for editors and clang-tidy
 compile_commands.json: Makefile

@@ -1,14 +1,16 @@
-#!/bin/sh
+#!/bin/bash
 # Installs with apt what is missing: deps.sh build | test | all. Each includes the ones before it:
 # `build` is what compiling and running need, `test` what the tests need besides, `all` the tools of
 # lint, fuzzing and valgrind. Debian 12 and Ubuntu 24.04.
 set -eu
 level=${1:-all}
 
-build="gcc make libc6-dev pkg-config libevent-dev libmsgpack-dev libjansson-dev libinih-dev
-    libsystemd-dev python3 python3-numpy"
-test="libcmocka-dev python3-msgpack"
-tools="clang libclang-rt-dev clang-format clang-tidy cppcheck valgrind git"
+# a|b: releases differ in the name; either will do, and the first that apt knows is installed.
+build='gcc make libc6-dev pkgconf|pkg-config libevent-dev libmsgpack-dev|libmsgpack-c-dev
+    libjansson-dev libinih-dev libsystemd-dev python3 python3-numpy'
+test='libcmocka-dev python3-msgpack'
+tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
+    valgrind git'
 
 case $level in
 build) wanted=$build ;;
@@ -19,32 +21,66 @@ esac
 
 installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed; }
 
-missing=
-for package in $wanted; do
-    # Releases differ in some names; where one is unknown, the other is meant.
-    case $package in
-    libclang-rt-dev) installed libclang-rt-14-dev && continue ;;
-    pkg-config) installed pkgconf && continue ;;
-    esac
-    installed "$package" || missing="$missing $package"
+# Whether one of a|b|c is installed.
+any_installed() {
+    local name
+    for name in ${1//|/ }; do
+        installed "$name" && return
+    done
+    return 1
+}
+
+# The one of a|b|c that apt can install; the first where it knows none, so that it says so.
+choose() {
+    local name
+    for name in ${1//|/ }; do
+        if apt-cache policy "$name" 2>/dev/null | grep -q 'Candidate: [^(]'; then
+            echo "$name"
+            return
+        fi
+    done
+    echo "${1%%|*}"
+}
+
+missing=()
+for names in $wanted; do
+    any_installed "$names" || missing+=("$names")
 done
-[ -n "$missing" ] || exit 0
+[ ${#missing[@]} != 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-    echo "deps.sh: this is no Debian or Ubuntu; please install what corresponds to:$missing" >&2
+    echo "deps.sh: this is no Debian or Ubuntu; please install what corresponds to: ${missing[*]}" >&2
     exit 69
 fi
 as_root=
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null; then
-        echo "deps.sh: packages are missing; as root: apt-get install$missing" >&2
+        echo "deps.sh: packages are missing, and there is no sudo;" \
+            "as root: apt-get install ${missing[*]%%|*}" >&2
         exit 77
     fi
     as_root=sudo
 fi
-echo "installing:$missing"
-# shellcheck disable=SC2086 # the list is meant to be split
-if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null 2>&1; then
+
+install_missing() {
+    local names packages=()
+    for names in "${missing[@]}"; do
+        packages+=("$(choose "$names")")
+    done
+    echo "installing: ${packages[*]}"
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+        "${packages[@]}"
+}
+
+# What is known of the archive may be absent or too old; only then is it worth asking anew.
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! install_missing >"$log" 2>&1; then
     $as_root apt-get update -qq
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    if ! install_missing >"$log" 2>&1; then
+        cat "$log" >&2
+        echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
+        exit 69
+    fi
 fi
+grep '^installing: ' "$log"
