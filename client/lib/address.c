@@ -175,5 +175,6 @@ enum xop_status address_connect_any(const char *text, uint64_t deadline_ns, stru
             return XOP_OK;
         append(tried, sizeof tried, why.message);
     }
-    return xop_fail(error, XOP_UNAVAILABLE, "no xopd answers (XOP_ADDRESS is not set): %.390s", tried);
+    return xop_fail(error, XOP_UNAVAILABLE, "no xopd answers (XOP_ADDRESS is not set): %.390s",
+                    tried);
 }

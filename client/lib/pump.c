@@ -136,6 +136,8 @@ void pump_abandon(struct xop_client *client, struct call *call, enum xop_status 
         pthread_cond_broadcast(&client->changed);
         return;
     }
+    if (!call->done)
+        return; /* nobody waits for it */
     struct call *taker = take_result(call);
     if (!taker) {
         call->abandoned = false;

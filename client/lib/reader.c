@@ -151,8 +151,6 @@ void reader_direct(const struct reader *reader, unsigned char **to, size_t *leng
         *length = n > (1u << 30) ? 1u << 30 : (size_t)n;
 }
 
-void reader_drop_body(struct reader *reader) {
-    reader->nsegments = reader->segment = 0;
-}
+void reader_drop_body(struct reader *reader) { reader->nsegments = reader->segment = 0; }
 
 void reader_advance(struct reader *reader, size_t stored) { move_on(reader, stored); }
