@@ -304,9 +304,10 @@ format:
 deps:
 	$(Q)scripts/deps.sh $(or $(DEPS),all)
 
+export COMPILE_COMMAND = $(CC) $(filter-out -g,$(CFLAGS_ALL))
 ## compile_commands.json  for editors and clang-tidy
 compile_commands.json: Makefile
-	$(Q)scripts/compile_commands.sh '$(CC) $(filter-out -g,$(CFLAGS_ALL))' > $@
+	$(Q)scripts/compile_commands.sh > $@
 
 # ---- Installing ----
 ## install      into $(DESTDIR)$(PREFIX)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Prints compile_commands.json for every C file: compile_commands.sh 'CC FLAGS...'
+# Prints compile_commands.json for every C file, compiled with $COMPILE_COMMAND.
 set -eu
-command=$(printf '%s' "$1" | sed 's/[\\"]/\\&/g')
+command=$(printf '%s' "$COMPILE_COMMAND" | sed 's/[\\"]/\\&/g')
 here=$(pwd)
 first=1
 echo '['

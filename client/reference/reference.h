@@ -19,8 +19,8 @@ struct reference_tensor {
     int64_t terms; /* outputs only */
 };
 
-/* The arithmetic that is judged: what overflows in it is infinite, where a double is not yet, and what
- * underflows has lost digits. */
+/* The arithmetic that is judged: what overflows in it is infinite, where a double is not yet, and
+ * what underflows has lost digits. */
 struct reference_arithmetic {
     double max;          /* largest finite number that intermediate results can hold */
     double least_normal; /* smallest with all its digits */

@@ -88,7 +88,7 @@ struct seam_result {
     uint32_t status;           /* enum xop_status */
     uint64_t tag;
     uint64_t block_offset,
-        block_bytes; /* the outbox block that holds every output; bytes 0: none */
+        block_bytes;              /* the outbox block that holds every output; bytes 0: none */
     _Atomic uint64_t launched_ns; /* CLOCK_MONOTONIC, set before `launched`; 0: never launched */
     uint64_t queue_ns, copy_ns, run_ns;
     uint32_t batch;

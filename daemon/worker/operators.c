@@ -126,8 +126,8 @@ static enum xop_status load_one(struct worker *worker, int directory, const char
         status = xop_fail(error, status, "everybody may write it");
         goto out;
     }
-    /* By its path, which debuggers and the linker know it by: who can exchange it meanwhile can write
-     * the directory, and is trusted with what is in it. */
+    /* By its path, which debuggers and the linker know it by: who can exchange it meanwhile can
+     * write the directory, and is trusted with what is in it. */
     snprintf(path, sizeof path, "%s/%s", worker->setup.operators_path, name);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
