@@ -23,7 +23,7 @@ struct text {
 };
 
 static void put(struct text *text, const char *bytes, size_t n) {
-    if (text->used + n + 1 > text->capacity) {
+    if (!text->bytes || text->used + n + 1 > text->capacity) {
         size_t capacity = (text->capacity + n + 1) * 2;
         char *larger = realloc(text->bytes, capacity);
         if (!larger) {

@@ -56,10 +56,10 @@ static struct value *add_input(struct trial *trial, enum xop_dtype dtype, uint32
     struct reference_tensor *ref = &trial->ref_in[i];
     ref->rank = rank;
     memcpy(ref->shape, shape, rank * sizeof *shape);
-    if (value_new(&trial->in[i], dtype, rank, shape, &ignored) != XOP_OK || !allocate(ref, false))
+    if (value_new(&trial->in[i], dtype, rank, shape, &ignored) != XOP_OK)
         return NULL;
-    trial->nin++;
-    return &trial->in[i];
+    trial->nin++; /* and trial_free has it, whatever comes */
+    return allocate(ref, false) ? &trial->in[i] : NULL;
 }
 
 static void mirror(struct trial *trial, uint32_t i) {
