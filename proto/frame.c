@@ -27,7 +27,9 @@ enum xop_status frame_read_prefix(const unsigned char bytes[FRAME_PREFIX], uint6
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "the frame's header has %llu bytes: 1 to %u are allowed",
                         (unsigned long long)header, PROTO_MAX_HEADER);
-    if (body > max_body || body > PROTO_MAX_BODY)
+    if (max_body > PROTO_MAX_BODY)
+        max_body = PROTO_MAX_BODY;
+    if (body > max_body)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "the frame's body has %llu bytes: %llu are allowed",
                         (unsigned long long)body, (unsigned long long)max_body);

@@ -1,6 +1,6 @@
 /*
  * Messages: what a frame's header says, as plain structs, and the way between them and msgpack.
- * docs/protocol.md is the specification; the tables in message.c are its source in code.
+ * docs/protocol.md is the specification; the tables in message_table.c are its source in code.
  *
  * Decoding believes nothing: sizes, depth, counts, types, UTF-8 and duplicate keys are checked
  * before msgpack-c sees the bytes, so that memory and stack stay bounded whatever comes. Decoded
@@ -43,6 +43,9 @@ enum message_type {
 /* "forward" and the like; NULL for what is no type. */
 const char *message_type_name(enum message_type type);
 
+/* Whether a client may send it. Decoding takes any type and leaves it to its caller to refuse. */
+bool message_from_client(enum message_type type);
+
 /* Where a tensor's bytes are. */
 enum message_place {
     PLACE_NONE = 0, /* input: no bytes (an operand whose shape alone is needed);
@@ -71,7 +74,7 @@ struct message_tensor {
 };
 
 /* Any message. Which members a type uses, which it requires and under which keys they travel is
- * the table in message.c. Absent numbers are 0. */
+ * the table in message_table.c. Absent numbers are 0. */
 struct message {
     enum message_type type;
     uint64_t id; /* the request's, chosen by the client; never 0 in a request */
@@ -119,8 +122,9 @@ void message_decoder_free(struct message_decoder *decoder);
 
 /* Decodes a header of a frame whose body has body_bytes. INVALID_ARGUMENT names the key that is
  * wrong; message->type and ->id hold what could be read of them even then, else NONE and 0, so that
- * the error can be answered. Ranges of PLACE_BODY tensors are checked here: aligned, inside the
- * body, not overlapping, none of the body left over. */
+ * the error can be answered. The body is checked here as well: ranges of PLACE_BODY tensors are
+ * aligned, inside the body, not overlapping, with none of the body left over; a put's piece lies in
+ * its tensor; only a result may have another body. */
 enum xop_status message_decode(struct message_decoder *decoder, const void *header, size_t bytes,
                                uint64_t body_bytes, struct message *message,
                                struct xop_error *error);

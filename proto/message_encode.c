@@ -67,7 +67,7 @@ static bool put_tensor(msgpack_packer *p, const struct message_tensor *tensor, b
     bool typed = tensor->dtype != XOP_DTYPE_NONE;
     if (tensor->place == PLACE_OMIT)
         return (input ? msgpack_pack_nil(p) : msgpack_pack_false(p)) == 0;
-    if (tensor->place == PLACE_NONE && !typed && !input)
+    if (tensor->place == PLACE_NONE && !typed && !input && tensor->access == ACCESS_DEFAULT)
         return msgpack_pack_nil(p) == 0;
     size_t keys = typed ? 2 : 0;
     keys += tensor->place == PLACE_BODY || tensor->place == PLACE_RESIDENT;

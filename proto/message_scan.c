@@ -6,6 +6,8 @@ struct scan {
     const unsigned char *at, *end;
     uint32_t objects;
     struct xop_error *error;
+    const unsigned char *key; /* of the top map, within whose value `at` is; NULL: none */
+    uint64_t key_bytes;
 };
 
 /* What a type byte says: how many bytes of length or value follow it, and what it begins. */
@@ -19,7 +21,10 @@ struct object {
 };
 
 static bool fail(struct scan *scan, const char *what) {
-    xop_fail(scan->error, XOP_INVALID_ARGUMENT, "header: %s", what);
+    char quoted[64] = "header";
+    if (scan->key)
+        message_quote(quoted, sizeof quoted, (const char *)scan->key, scan->key_bytes);
+    xop_fail(scan->error, XOP_INVALID_ARGUMENT, "%s: %s", quoted, what);
     return false;
 }
 
@@ -55,7 +60,7 @@ static const struct {
 };
 
 static bool head(struct scan *scan, struct object *object) {
-    uint64_t type;
+    uint64_t type = 0;
     *object = (struct object){SCALAR, 0, false, NULL};
     if (!take(scan, 1, &type))
         return false;
@@ -101,8 +106,16 @@ static bool text(struct scan *scan, struct object *object) {
     return true;
 }
 
+static bool key(struct scan *scan, struct object *object) {
+    if (!head(scan, object) || !fits(scan, object))
+        return false;
+    if (object->form != TEXT)
+        return fail(scan, "a key is not text");
+    return text(scan, object);
+}
+
 static bool walk(struct scan *scan, unsigned depth) {
-    struct object object;
+    struct object object, name;
     if (!head(scan, &object) || !fits(scan, &object))
         return false;
     if (object.form == SCALAR)
@@ -111,9 +124,8 @@ static bool walk(struct scan *scan, unsigned depth) {
         return text(scan, &object);
     if (depth >= PROTO_MAX_DEPTH)
         return fail(scan, "maps and arrays inside each other are too deep");
-    uint64_t n = object.form == MAP ? object.count * 2 : object.count;
-    for (uint64_t i = 0; i < n; i++)
-        if (!walk(scan, depth + 1))
+    for (uint64_t i = 0; i < object.count; i++)
+        if ((object.form == MAP && !key(scan, &name)) || !walk(scan, depth + 1))
             return false;
     return true;
 }
@@ -124,46 +136,44 @@ static bool is(const struct object *key, const char *name) {
 
 /* One key and its value at the top. */
 static bool walk_pair(struct scan *scan, enum message_type *type, uint64_t *id) {
-    struct object key, value;
-    if (!head(scan, &key) || !fits(scan, &key))
+    struct object name, value;
+    scan->key = NULL;
+    if (!key(scan, &name))
         return false;
-    if (key.form != TEXT)
-        return fail(scan, "a key is not text");
-    if (!text(scan, &key))
-        return false;
+    scan->key = name.bytes;
+    scan->key_bytes = name.count;
     const unsigned char *begin = scan->at;
     uint32_t objects = scan->objects;
     if (!head(scan, &value))
         return false;
-    if (is(&key, "id") && value.form == SCALAR && value.is_unsigned)
+    if (is(&name, "id") && value.form == SCALAR && value.is_unsigned)
         *id = value.count;
-    if (is(&key, "type") && value.form == TEXT && fits(scan, &value))
+    if (is(&name, "type") && value.form == TEXT && fits(scan, &value))
         *type = message_type_named((const char *)scan->at, value.count);
     scan->at = begin;
     scan->objects = objects;
     return walk(scan, 1);
 }
 
+static bool walk_top(struct scan *scan, enum message_type *type, uint64_t *id) {
+    struct object top;
+    if (!head(scan, &top))
+        return false;
+    if (top.form != MAP)
+        return fail(scan, "it is not a map");
+    if (!fits(scan, &top))
+        return false;
+    for (uint64_t i = 0; i < top.count; i++)
+        if (!walk_pair(scan, type, id))
+            return false;
+    scan->key = NULL;
+    return scan->at == scan->end || fail(scan, "bytes follow its map");
+}
+
 enum xop_status message_scan(const unsigned char *bytes, size_t length, enum message_type *type,
                              uint64_t *id, struct xop_error *error) {
-    struct scan scan = {bytes, bytes + length, 0, error};
-    struct object top;
+    struct scan scan = {bytes, bytes + length, 0, error, NULL, 0};
     *type = MESSAGE_NONE;
     *id = 0;
-    if (!head(&scan, &top))
-        return error->status;
-    if (top.form != MAP)
-        fail(&scan, "it is not a map");
-    else if (!fits(&scan, &top))
-        return error->status;
-    if (top.form != MAP)
-        return error->status;
-    for (uint64_t i = 0; i < top.count; i++)
-        if (!walk_pair(&scan, type, id))
-            return error->status;
-    if (scan.at != scan.end) {
-        fail(&scan, "bytes follow its map");
-        return error->status;
-    }
-    return XOP_OK;
+    return walk_top(&scan, type, id) ? XOP_OK : XOP_INVALID_ARGUMENT;
 }

@@ -2,26 +2,33 @@
 
 #include <string.h>
 
-static const char *const names[MESSAGE_TYPES] = {
-    [MESSAGE_HELLO] = "hello",       [MESSAGE_FORWARD] = "forward",
-    [MESSAGE_BACKWARD] = "backward", [MESSAGE_PUT] = "put",
-    [MESSAGE_GET] = "get",           [MESSAGE_FREE] = "free",
-    [MESSAGE_CANCEL] = "cancel",     [MESSAGE_DESCRIBE] = "describe",
-    [MESSAGE_STATS] = "stats",       [MESSAGE_PING] = "ping",
-    [MESSAGE_ATTACH] = "attach",     [MESSAGE_DETACH] = "detach",
-    [MESSAGE_DEFINE] = "define",     [MESSAGE_LOAD] = "load",
-    [MESSAGE_DRAIN] = "drain",       [MESSAGE_RELOAD] = "reload",
-    [MESSAGE_RESULT] = "result",     [MESSAGE_ERROR] = "error",
-    [MESSAGE_GOAWAY] = "goaway",     [MESSAGE_GENERATION] = "generation",
+static const struct {
+    const char *name;
+    bool from_client; /* a server may send hello and the rest */
+} types[MESSAGE_TYPES] = {
+    [MESSAGE_HELLO] = {"hello", true},       [MESSAGE_FORWARD] = {"forward", true},
+    [MESSAGE_BACKWARD] = {"backward", true}, [MESSAGE_PUT] = {"put", true},
+    [MESSAGE_GET] = {"get", true},           [MESSAGE_FREE] = {"free", true},
+    [MESSAGE_CANCEL] = {"cancel", true},     [MESSAGE_DESCRIBE] = {"describe", true},
+    [MESSAGE_STATS] = {"stats", true},       [MESSAGE_PING] = {"ping", true},
+    [MESSAGE_ATTACH] = {"attach", true},     [MESSAGE_DETACH] = {"detach", true},
+    [MESSAGE_DEFINE] = {"define", true},     [MESSAGE_LOAD] = {"load", true},
+    [MESSAGE_DRAIN] = {"drain", true},       [MESSAGE_RELOAD] = {"reload", true},
+    [MESSAGE_RESULT] = {"result", false},    [MESSAGE_ERROR] = {"error", false},
+    [MESSAGE_GOAWAY] = {"goaway", false},    [MESSAGE_GENERATION] = {"generation", false},
 };
 
 const char *message_type_name(enum message_type type) {
-    return (unsigned)type < MESSAGE_TYPES ? names[type] : NULL;
+    return (unsigned)type < MESSAGE_TYPES ? types[type].name : NULL;
+}
+
+bool message_from_client(enum message_type type) {
+    return (unsigned)type < MESSAGE_TYPES && types[type].from_client;
 }
 
 enum message_type message_type_named(const char *name, size_t length) {
     for (unsigned type = 1; type < MESSAGE_TYPES; type++)
-        if (strlen(names[type]) == length && memcmp(names[type], name, length) == 0)
+        if (strlen(types[type].name) == length && memcmp(types[type].name, name, length) == 0)
             return (enum message_type)type;
     return MESSAGE_NONE;
 }
@@ -41,7 +48,7 @@ enum message_type message_type_named(const char *name, size_t length) {
 #define WITH_ID ((MESSAGE_BIT(MESSAGE_RESULT + 1) - 1) & ~(MESSAGE_BIT(MESSAGE_HELLO + 1) - 1))
 
 const struct message_key message_keys[] = {
-    {"id", KIND_U64, AT(id), WITH_ID, WITH_ID, 0, 0},
+    {"id", KIND_U64, AT(id), WITH_ID, WITH_ID, 1, 0},
     {"version_min", KIND_U64, AT(version_min), HELLO, HELLO, 0, 0},
     {"version_max", KIND_U64, AT(version_max), HELLO, HELLO, 0, 0},
     {"agent", KIND_STRING, AT(agent), HELLO, 0, 0, PROTO_MAX_AGENT},
@@ -53,14 +60,14 @@ const struct message_key message_keys[] = {
     {"in", KIND_INPUTS, AT(in), RUNS | PUT, RUNS | PUT, 0, 0},
     {"out", KIND_OUTPUTS, AT(out), RUNS | RESULT, 0, 0, 0},
     {"attrs", KIND_ATTRS, AT(attrs), RUNS, 0, 0, 0},
-    {"keep", KIND_U64, AT(keep), MESSAGE_BIT(MESSAGE_FORWARD), 0, 0, 0},
-    {"context", KIND_U64, AT(context), MESSAGE_BIT(MESSAGE_BACKWARD), 0, 0, 0},
-    {"handle", KIND_U64, AT(handle), PUT | GET | FREE, PUT | GET | FREE, 0, 0},
-    {"memory", KIND_U64, AT(handle), MEMORY, MEMORY, 0, 0},
+    {"keep", KIND_U64, AT(keep), MESSAGE_BIT(MESSAGE_FORWARD), 0, 1, 0},
+    {"context", KIND_U64, AT(context), MESSAGE_BIT(MESSAGE_BACKWARD), 0, 1, 0},
+    {"handle", KIND_U64, AT(handle), PUT | GET | FREE, PUT | GET | FREE, 1, 0},
+    {"memory", KIND_U64, AT(handle), MEMORY, MEMORY, 1, 0},
     {"offset", KIND_U64, AT(offset), PUT | GET, 0, 0, 0},
     {"length", KIND_U64, AT(length), GET | MESSAGE_BIT(MESSAGE_ATTACH),
      GET | MESSAGE_BIT(MESSAGE_ATTACH), 0, 0},
-    {"target", KIND_U64, AT(target), MESSAGE_BIT(MESSAGE_CANCEL), MESSAGE_BIT(MESSAGE_CANCEL), 0,
+    {"target", KIND_U64, AT(target), MESSAGE_BIT(MESSAGE_CANCEL), MESSAGE_BIT(MESSAGE_CANCEL), 1,
      0},
     {"deadline_ms", KIND_U64, AT(deadline_ms), RUNS | PUT | GET, 0, 0, 0},
     {"priority", KIND_I32, AT(priority), RUNS, 0, -8, 7},
@@ -79,11 +86,3 @@ const struct message_key message_keys[] = {
     {"media", KIND_STRING, AT(media), RESULT, 0, 0, 64},
 };
 const uint32_t message_nkeys = sizeof message_keys / sizeof *message_keys;
-
-bool message_has_tensor_body(const struct message *message) {
-    switch (message->type) {
-    case MESSAGE_PUT: return false;
-    case MESSAGE_RESULT: return message->nout > 0; /* else a document or a piece of a tensor */
-    default: return true;
-    }
-}

@@ -25,7 +25,8 @@ struct message_key {
     enum message_kind kind;
     size_t offset;           /* of the member in struct message */
     uint32_t used, required; /* a bit a type */
-    int64_t min, max;        /* of I32; bytes of a STRING at most: max */
+    int64_t min,
+        max; /* I32: the range; STRING: bytes at most are max; U64: min is 1 where 0 is none */
 };
 
 #define MESSAGE_BIT(type) (1u << (type))
@@ -35,9 +36,6 @@ extern const uint32_t message_nkeys;
 
 /* MESSAGE_NONE for what is no name. */
 enum message_type message_type_named(const char *name, size_t length);
-
-/* Whether the body of such a message is made of the tensors its header places there. */
-bool message_has_tensor_body(const struct message *message);
 
 /* Where the value of a key is. */
 static inline void *message_member(const struct message *message, const struct message_key *key) {

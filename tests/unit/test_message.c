@@ -188,7 +188,7 @@ static enum xop_status decode(const void *bytes, size_t n, struct message *m,
     return message_decode(decoder, bytes, n, 0, m, error);
 }
 
-/* {type: ping, id: 5, NAME: VALUE} with a value of a type that has no business there. */
+/* {type: forward, id: 5, NAME: 2.0}: a float, integral as it may be, is none of these. */
 static void wrong_types_name_their_key(void **state) {
     static const char *const names[] = {"op",       "in",    "out",  "attrs", "deadline_ms",
                                         "priority", "check", "keep", "device"};
@@ -239,7 +239,11 @@ static void malformed_headers_are_refused(void **state) {
         {"\x81\xa1x\xa1\x00", 5, "NUL"},
         {"\x82\xa2id\x01\xa2id\x01", 9, "given twice"},
         {"\x81\xa4type\xa4nope", 11, "no type"},
-        {"\x81\xa4type\x05", 7, "no type"},
+        {"\x81\xa4type\x05", 7, "type: a string is expected"},
+        {"\x81\xa1x\x81\x01\x02", 6, "x: a key is not text"},
+        {"\x81\xa3"
+         "b\nd\xd9",
+         6, "b\\x0ad: it ends within"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -298,7 +302,7 @@ static void unknown_keys_are_passed_over(void **state) {
     msgpack_pack_map(&p, 3);
     key(&p, "type"), key(&p, "ping");
     key(&p, "id"), msgpack_pack_uint64(&p, UINT64_MAX);
-    key(&p, "colour"), msgpack_pack_map(&p, 1), msgpack_pack_int(&p, 1), msgpack_pack_nil(&p);
+    key(&p, "colour"), msgpack_pack_map(&p, 1), key(&p, "a"), msgpack_pack_nil(&p);
     assert_int_equal(decode(w.bytes, w.used, &m, &error), XOP_OK);
     assert_true(m.id == UINT64_MAX && m.type == MESSAGE_PING);
 }

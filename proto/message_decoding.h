@@ -1,0 +1,73 @@
+/*
+ * What the files that decode a header share: the decoder's memory, the way an error names the place
+ * that is wrong, and the readers of single values. Internal to proto/; what holds for a decoder's
+ * use and threads is in message.h.
+ *
+ * Readers return false after they filled the error; they see only what message_scan() let pass, so
+ * every key is well-formed text.
+ */
+#ifndef PROTO_MESSAGE_DECODING_H
+#define PROTO_MESSAGE_DECODING_H
+
+#include "message_table.h"
+
+#include <msgpack.h>
+
+/* Keys of a map at most, known or not: enough for every message, few enough to compare pairwise. */
+#define MESSAGE_MAX_KEYS 64
+
+struct message_decoder {
+    msgpack_zone zone;
+    /* Copies of strings with their NUL, and of lists. A string of n bytes takes n + 1 bytes of a
+     * header at least, and a header has at most so many lists: these are never too small. */
+    char strings[PROTO_MAX_HEADER + 1];
+    size_t used;
+    union {
+        int64_t i;
+        double f;
+    } lists[XOP_MAX_ATTRS][XOP_MAX_ATTR_LIST];
+    uint32_t nlists;
+};
+
+/* One call of message_decode(). */
+struct message_decoding {
+    struct message_decoder *decoder;
+    struct message *message;
+    struct xop_error *error;
+};
+
+/* Where in a header something is: key, key[index], key.member or key[index].member. */
+struct message_where {
+    const char *key;
+    int index;          /* in an array; -1: none */
+    const char *member; /* NULL: none */
+};
+
+/* Fails with "WHERE: `what` is expected, a float came" and "WHERE: ...". Both return false. */
+bool message_expected(struct message_decoding *d, struct message_where where, const char *what,
+                      const msgpack_object *came);
+bool message_wrong(struct message_decoding *d, struct message_where where, const char *format, ...)
+    XOP_PRINTF(3, 4);
+
+bool message_is_key(const msgpack_object *key, const char *name);
+
+/* No more keys than MESSAGE_MAX_KEYS, and none of them twice. */
+bool message_check_map(struct message_decoding *d, struct message_where where,
+                       const msgpack_object_map *map);
+
+bool message_get_u64(struct message_decoding *d, struct message_where where,
+                     const msgpack_object *o, uint64_t *out);
+bool message_get_i64(struct message_decoding *d, struct message_where where,
+                     const msgpack_object *o, int64_t *out);
+/* A copy of at most max bytes; length may be NULL. */
+bool message_get_string(struct message_decoding *d, struct message_where where,
+                        const msgpack_object *o, int64_t max, const char **out, uint32_t *length);
+
+/* The message's attrs, in or out, and the check that the body is what the header says it is. */
+bool message_get_attrs(struct message_decoding *d, const struct message_key *key,
+                       const msgpack_object *o);
+bool message_get_tensors(struct message_decoding *d, const struct message_key *key,
+                         const msgpack_object *o);
+bool message_check_body(struct message_decoding *d, uint64_t body_bytes);
+
+#endif
