@@ -19,7 +19,7 @@ stage() {
 
 c_files=$(printf '%s\n' "$@" | grep '\.c$')
 # Sources in CUDA C++ are for nvcc to judge; clang 14 does not know this toolkit.
-tidy() { printf '%s\n' $c_files | xargs -P 2 -n 6 clang-tidy -p . --quiet --warnings-as-errors='*'; }
+tidy() { printf '%s\n' $c_files | xargs -P 2 -n 4 clang-tidy -p . --quiet --warnings-as-errors='*'; }
 check() {
     # shellcheck disable=SC2086
     cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -j 2 \

@@ -56,6 +56,7 @@ static struct value *add_input(struct trial *trial, enum xop_dtype dtype, uint32
     struct reference_tensor *ref = &trial->ref_in[i];
     ref->rank = rank;
     memcpy(ref->shape, shape, rank * sizeof *shape);
+    /* The analyzer gives up on trial_free's loop. NOLINTNEXTLINE(clang-analyzer-unix.Malloc) */
     if (value_new(&trial->in[i], dtype, rank, shape, &ignored) != XOP_OK)
         return NULL;
     trial->nin++; /* and trial_free has it, whatever comes */

@@ -238,7 +238,7 @@ static enum xop_status plan(struct task *task, struct xop_error *error) {
 enum xop_status intake_read(struct worker *worker, struct task *task, struct xop_error *error) {
     const struct seam_request *shared = &worker->lanes[task->lane].requests[task->index];
     struct seam_request head;
-    const unsigned char *arguments = NULL;
+    const unsigned char *arguments = task->arguments;
     memcpy(&head, shared, offsetof(struct seam_request, arguments));
     task->tag = head.tag;
     task->deadline_ns = head.deadline_ns;
