@@ -42,6 +42,9 @@ MESSAGES = {
 }
 for name, (header, body) in MESSAGES.items():
     write("message", name, struct.pack(">H", body) + msgpack.packb(header))
+for name, (header, body) in MESSAGES.items():
+    write("frame", name, b"\x14" + frame(header, bytes(body)))
+write("frame", "stream", b"\x14" + b"".join(frame(header, bytes(body)) for header, body in MESSAGES.values()))
 write("reader", "stream", b"\x06" + frame(MESSAGES["hello"][0]) +
       frame(MESSAGES["result"][0], bytes(80)) + frame(MESSAGES["failure"][0]))
 write("reader", "whole", b"\xff" + frame(MESSAGES["result"][0], bytes(80)))
