@@ -21,10 +21,12 @@ c_files=$(printf '%s\n' "$@" | grep '\.c$')
 # Sources in CUDA C++ are for nvcc to judge; clang 14 does not know this toolkit.
 tidy() { printf '%s\n' $c_files | xargs -P 2 -n 4 clang-tidy -p . --quiet --warnings-as-errors='*'; }
 check() {
+    # It does not read jansson's header, where this macro is a loop.
     # shellcheck disable=SC2086
     cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -j 2 \
         --enable=warning,portability,performance --suppress=missingIncludeSystem \
         --suppress=unmatchedSuppression -D__GNUC__=12 -DXOP_VERSION='""' -DXOPD_LIBDIR='""' \
+        -D'json_array_foreach(a,i,v)=while(((i)=json_array_size(a),(v)=json_array_get(a,i)))' \
         -Iproto/include -Ikernels/include -Iclient/include -I. \
         $(printf '%s\n' $c_files | grep -v '^tests/unit/')
 }

@@ -45,6 +45,8 @@ static void widen_row(struct forward *f, char tile[TILE]) {
     size_t row = (size_t)inner->size * f->size;
     int64_t times = (int64_t)(TILE / row);
 
+    if (times < 2)
+        return;
     for (int64_t i = 0; i < times; i++)
         memcpy(tile + (size_t)i * row, f->b, row);
     f->b = tile;
@@ -69,8 +71,7 @@ static void forward_call(const struct xop_host *host, const struct xop_call *cal
     shape_collapse(x, b, y, &f.map);
     if (f.map.elements == 0)
         return;
-    if (f.map.x_form == SHAPE_FULL && f.map.b_form == SHAPE_ROW &&
-        f.map.dim[1].size <= (int64_t)(TILE / f.size / 2))
+    if (f.map.x_form == SHAPE_FULL && f.map.b_form == SHAPE_ROW)
         widen_row(&f, tile);
     host->parallel(host, f.map.elements, LAUNCH_GRAIN, forward_piece, &f);
 }

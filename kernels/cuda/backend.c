@@ -59,9 +59,10 @@ struct xop_backend {
 
 /* ---- Opening and closing ---- */
 
+typedef enum xop_status (*preload_fn)(struct xop_error *error);
+
 static enum xop_status preload(struct xop_error *error) {
-    enum xop_status (*const families[])(struct xop_error *) = {copy_preload, square_bias_preload,
-                                                               activation_preload};
+    static const preload_fn families[] = {copy_preload, square_bias_preload, activation_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
