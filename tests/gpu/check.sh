@@ -73,6 +73,7 @@ count() {
 
 check_backend() {
     count "the backend by itself" "$build/tests/gpu/test_cuda_backend"
+    count "large arrays" "$build/tests/gpu/test_cuda_backend" --huge
     count "a lost device" "$build/tests/gpu/test_cuda_backend" --fault
 }
 

@@ -3,12 +3,14 @@
  * compared with double precision on the host.
  *
  *     test_cuda_backend [--reduced] [PATH OF xop-cuda.so]
+ *     test_cuda_backend --huge [PATH]     needs 14 GB of device memory
  *     test_cuda_backend --fault [PATH]    breaks the device, so that it must come last
  *
  * --reduced leaves out the large shapes, for compute-sanitizer.
  */
 #include "tests/gpu/company.cuh"
 #include "tests/gpu/fixture.h"
+#include "tests/gpu/huge.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/operators.cuh"
 #include "tests/gpu/seam.cuh"
@@ -70,7 +72,7 @@ static void test_grids(void) {
 int main(int argc, char **argv) {
     const char *build = getenv("XOP_BUILD");
     char path[4096];
-    bool fault = false;
+    bool fault = false, huge = false;
 
     snprintf(path, sizeof path, "%s/xop-cuda.so", build ? build : "build");
     for (int i = 1; i < argc; i++) {
@@ -78,13 +80,18 @@ int main(int argc, char **argv) {
             reduced = true;
         else if (strcmp(argv[i], "--fault") == 0)
             fault = true;
+        else if (strcmp(argv[i], "--huge") == 0)
+            huge = true;
         else
             snprintf(path, sizeof path, "%s", argv[i]);
     }
     fixture_open(&fixture, path, (size_t)192 << 20, (size_t)192 << 20);
     seam_print_device(&fixture);
-    if (fault) {
-        lanes_fault(&fixture);
+    if (fault || huge) {
+        if (huge)
+            huge_all(&fixture);
+        if (fault)
+            lanes_fault(&fixture);
         return tally_total();
     }
     seam_registration(&fixture);
