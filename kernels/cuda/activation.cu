@@ -71,19 +71,20 @@ static __device__ float fast_expm1(float x) {
 }
 
 /* 1 / expm1(x) has the right sign and limit everywhere, -0 included, but would end too early where
- * expm1 overflows. The -1 has ceased to matter long before, so the square of exp(-x/2) does. */
+ * expm1 overflows. The -1 has ceased to matter long before, so exp(-x) does, which for bf16 is had
+ * as a square without another exponential. */
 struct bose_einstein_forward {
     static constexpr bool binary = false, copies = false;
     template <class T, class C> static __device__ C apply(C x, C) {
-        const bool far = x > (sizeof(T) == 8 ? 700 : 80);
-        C half = far ? x / 2 : x, y;
-        if constexpr (fast<T>)
-            y = fast_reciprocal(fast_expm1(half));
-        else if constexpr (sizeof(C) == 4)
-            y = 1 / expm1f(half);
-        else
-            y = 1 / expm1(half);
-        return far ? y * y : y;
+        if constexpr (fast<T>) {
+            const bool far = x > 80;
+            C y = fast_reciprocal(fast_expm1(far ? x / 2 : x));
+            return far ? y * y : y;
+        } else if constexpr (sizeof(C) == 4) {
+            return x > 80 ? expf(-x) : 1 / expm1f(x);
+        } else {
+            return x > 700 ? exp(-x) : 1 / expm1(x);
+        }
     }
 };
 
