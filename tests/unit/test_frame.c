@@ -54,6 +54,12 @@ static void limits_themselves_are_allowed(void **state) {
     (void)state;
     frame_write_prefix(bytes, (struct frame_prefix){PROTO_MAX_HEADER, 1000});
     assert_int_equal(frame_read_prefix(bytes, 1000, &prefix, &error), XOP_OK);
+    /* Whatever a reader allows, the protocol's own limit holds. */
+    frame_write_prefix(bytes, (struct frame_prefix){1, PROTO_MAX_BODY});
+    assert_int_equal(frame_read_prefix(bytes, UINT64_MAX, &prefix, &error), XOP_OK);
+    frame_write_prefix(bytes, (struct frame_prefix){1, PROTO_MAX_BODY + 1});
+    assert_int_equal(frame_read_prefix(bytes, UINT64_MAX, &prefix, &error), XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "4611686018427387904 are allowed"));
 }
 
 int main(void) {

@@ -184,6 +184,8 @@ static void what_could_be_read_of_a_refused_header_is_kept(void **state) {
     decode("{'id': '@u64', 'type': 'unheard'}", 0);
     assert_true(got.id == UINT64_MAX && got.type == MESSAGE_NONE);
     assert_non_null(strstr(error.message, "\"unheard\" is no type"));
+    decode("{'type': 'hello', 'id': 9}", 0);
+    assert_true(got.id == 9 && got.type == MESSAGE_HELLO);
     decode("{'type': 'ping', 'id': 1.0}", 0);
     assert_true(got.id == 0 && got.type == MESSAGE_PING);
 }
