@@ -16,6 +16,11 @@ uint64_t address_now(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t address_after_ms(uint64_t ms) {
+    const uint64_t century = UINT64_C(100) * 366 * 24 * 3600 * 1000;
+    return address_now() + (ms < century ? ms : century) * 1000000;
+}
+
 /* ---- Parsing ---- */
 
 static enum xop_status parse_unix(const char *name, struct address *address,
@@ -156,9 +161,11 @@ enum xop_status address_connect_any(const char *text, uint64_t deadline_ns, stru
     char own[ADDRESS_MAX], tried[400] = "";
     const char *candidates[2];
     uint32_t n = 0;
-    if (!text)
+    if (!text) {
         text = getenv("XOP_ADDRESS");
-    if (text && *text)
+        text = text && *text ? text : NULL;
+    }
+    if (text)
         return address_parse(text, used, error) != XOP_OK
                    ? error->status
                    : address_connect(used, deadline_ns, fd, error);

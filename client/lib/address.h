@@ -33,6 +33,8 @@ enum xop_status address_connect(const struct address *address, uint64_t deadline
 enum xop_status address_connect_any(const char *text, uint64_t deadline_ns, struct address *used,
                                     int *fd, struct xop_error *error);
 
+/* The moment after so many milliseconds, which may be any number. */
+uint64_t address_after_ms(uint64_t ms);
 uint64_t address_now(void); /* CLOCK_MONOTONIC, ns */
 
 #endif

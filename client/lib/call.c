@@ -82,6 +82,9 @@ enum xop_status call_message(const struct xop_request *request, struct message *
     if (!request->op || strlen(request->op) > XOP_MAX_NAME)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "the operator's name has 1 to %d bytes",
                         XOP_MAX_NAME);
+    if ((request->nin > 0 && !request->in) || (request->nattrs > 0 && !request->attrs))
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s is NULL, but their number is not 0",
+                        request->nin > 0 && !request->in ? "in" : "attrs");
     if (request->nin > XOP_MAX_INPUTS || request->nout > XOP_MAX_OUTPUTS ||
         request->nattrs > XOP_MAX_ATTRS)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
@@ -241,10 +244,26 @@ static bool provide(struct call *call, uint32_t i, const struct message_tensor *
     return true;
 }
 
+/* A failure has no outputs. */
+static void drop_outputs(struct xop_result *result) {
+    struct result_block *block = (struct result_block *)(void *)result;
+    for (uint32_t i = 0; i < result->nout; i++) {
+        if (block->owned[i])
+            free(block->outputs[i].data);
+        block->owned[i] = false;
+    }
+    result->nout = 0;
+}
+
 static void receive_tensors(struct call *call, const struct message *message,
                             struct reader_segment *segments, uint32_t *nsegments) {
     struct xop_result *result = call->result;
     uint32_t n = 0;
+    if (call->nwanted > 0 && message->nout != call->nwanted) {
+        xop_fail(&result->error, XOP_INTERNAL, "%u outputs came, memory for %u was given",
+                 message->nout, call->nwanted);
+        return;
+    }
     result->nout = message->nout;
     for (uint32_t i = 0; i < message->nout; i++) {
         const struct message_tensor *from = &message->out[i];
@@ -254,8 +273,8 @@ static void receive_tensors(struct call *call, const struct message *message,
             continue;
         }
         if (!provide(call, i, from, &result->error)) {
-            n = 0;
-            break;
+            drop_outputs(result);
+            return;
         }
         xop_tensor_bytes(&result->out[i], &bytes);
         if (bytes == 0)
@@ -286,7 +305,11 @@ void call_receive(struct call *call, const struct message *message, uint64_t bod
                  message->error ? message->error : xop_status_name(message->status));
         return;
     }
-    if (message->nout > 0) {
+    if (call->is_run != (message->nout > 0)) {
+        call_fail(call, XOP_INTERNAL,
+                  call->is_run ? "the server's result has no outputs"
+                               : "the server's result is no document");
+    } else if (message->nout > 0) {
         receive_tensors(call, message, segments, nsegments);
     } else if (body_bytes > 0) {
         result->text = malloc(body_bytes + 1);

@@ -23,6 +23,8 @@ struct call {
     struct iovec parts[CALL_PARTS];
     uint32_t nparts, part;
     bool begun, sent;
+    bool answered;  /* before it was sent whole: it ends when it is */
+    bool is_run;    /* it has outputs; else its answer is a document */
     bool abandoned; /* its result was given away; the server's is still to come */
     bool finished;
     bool is_internal; /* nobody waits for it */

@@ -45,22 +45,29 @@ static void lead(struct xop_client *client, int timeout_ms) {
     pthread_cond_broadcast(&client->changed);
 }
 
+/* Waits for another thread to change something. False once until_ns (0: never) has passed. */
+static bool wait_change(struct xop_client *client, uint64_t until_ns) {
+    struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+    if (until_ns && address_now() >= until_ns)
+        return false;
+    if (until_ns)
+        pthread_cond_timedwait(&client->changed, &client->lock, &until);
+    else
+        pthread_cond_wait(&client->changed, &client->lock);
+    return true;
+}
+
 /* A turn of waiting: as the leader, or for the leader. False once until_ns (0: never) has passed.
  */
 static bool wait_turn(struct xop_client *client, uint64_t until_ns) {
     uint64_t now = address_now();
+    if (client->has_leader)
+        return wait_change(client, until_ns);
     if (until_ns && now >= until_ns)
         return false;
-    if (!client->has_leader) {
-        uint64_t ms = until_ns ? (until_ns - now) / 1000000 + 1 : 0;
-        lead(client, until_ns ? (ms > 3600000 ? 3600000 : (int)ms) : -1);
-        pump_run_callbacks(client);
-    } else if (until_ns) {
-        struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
-        pthread_cond_timedwait(&client->changed, &client->lock, &until);
-    } else {
-        pthread_cond_wait(&client->changed, &client->lock);
-    }
+    uint64_t ms = until_ns ? (until_ns - now) / 1000000 + 1 : 0;
+    lead(client, until_ns ? (ms > 3600000 ? 3600000 : (int)ms) : -1);
+    pump_run_callbacks(client);
     return true;
 }
 
@@ -144,10 +151,13 @@ enum xop_status xop_client_open(const char *address, const struct xop_client_opt
     if (!error)
         error = &local;
     *out = NULL;
+    if (given && given->size == 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "options.size is sizeof(struct xop_client_options)");
     if (given)
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     uint64_t ms = options.timeout_ms ? options.timeout_ms : DEFAULT_TIMEOUT_MS;
-    uint64_t until_ns = address_now() + ms * 1000000;
+    uint64_t until_ns = address_after_ms(ms);
     struct xop_client *client = client_new(&options);
     if (!client || client->wake < 0 || !client->buffer || !client->reader)
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
@@ -227,10 +237,11 @@ static struct call *prepare(struct xop_client *client, const struct xop_request 
     if (!call)
         return NULL;
     if (request->deadline_ms > 0)
-        call->deadline_ns = address_now() + request->deadline_ms * 1000000;
+        call->deadline_ns = address_after_ms(request->deadline_ms);
     if (request->out)
         memcpy(call->wanted, request->out, request->nout * sizeof *request->out);
     call->nwanted = request->out ? request->nout : 0;
+    call->is_run = true;
     return call;
 }
 
@@ -374,6 +385,8 @@ int xop_client_descriptor(const struct xop_client *client) { return client->fd; 
 
 short xop_client_events(const struct xop_client *const_client) {
     struct xop_client *client = (struct xop_client *)(uintptr_t)const_client;
+    if (client->pid != getpid())
+        return 0; /* the lock may be held by a thread that this process does not have */
     pthread_mutex_lock(&client->lock);
     short events = (short)(POLLIN | (pump_wants_output(client) ? POLLOUT : 0));
     pthread_mutex_unlock(&client->lock);
@@ -382,6 +395,8 @@ short xop_client_events(const struct xop_client *const_client) {
 
 int xop_client_timeout(const struct xop_client *const_client) {
     struct xop_client *client = (struct xop_client *)(uintptr_t)const_client;
+    if (client->pid != getpid())
+        return -1;
     pthread_mutex_lock(&client->lock);
     int ms = client->finished ? 0 : pump_timeout(client);
     pthread_mutex_unlock(&client->lock);
@@ -407,7 +422,7 @@ enum xop_status xop_client_dispatch(struct xop_client *client, struct xop_error 
 enum xop_status xop_client_wait(struct xop_client *client, uint64_t timeout_ms,
                                 struct xop_error *error) {
     struct xop_error local;
-    uint64_t until_ns = timeout_ms ? address_now() + timeout_ms * 1000000 : 0;
+    uint64_t until_ns = timeout_ms ? address_after_ms(timeout_ms) : 0;
     enum xop_status status = XOP_OK;
     if (!error)
         error = &local;
@@ -415,8 +430,8 @@ enum xop_status xop_client_wait(struct xop_client *client, uint64_t timeout_ms,
         return error->status;
     pthread_mutex_lock(&client->lock);
     pump_run_callbacks(client);
-    while (client->unfinished > 0 && status == XOP_OK)
-        if (!wait_turn(client, until_ns))
+    while ((client->unfinished > 0 || client->calling > 0) && status == XOP_OK)
+        if (!(client->unfinished > 0 ? wait_turn(client, until_ns) : wait_change(client, until_ns)))
             status = xop_fail(error, XOP_DEADLINE_EXCEEDED, "%u calls are still in flight",
                               client->unfinished);
     pump_run_callbacks(client);

@@ -24,6 +24,18 @@ struct call *pump_find(struct xop_client *client, uint64_t id) {
     return call;
 }
 
+/* Cancels go before what has not begun: behind it they might come too late, or never. */
+static void enqueue(struct xop_client *client, struct call *call) {
+    struct call **at = client->out_tail;
+    if (call->is_internal)
+        for (at = &client->out; *at && ((*at)->begun || (*at)->is_internal);)
+            at = &(*at)->next;
+    call->next = *at;
+    *at = call;
+    if (!call->next)
+        client->out_tail = &call->next;
+}
+
 void pump_add(struct xop_client *client, struct call *call) {
     struct call **first = bucket(client, call->id);
     call->same_hash = *first;
@@ -31,10 +43,10 @@ void pump_add(struct xop_client *client, struct call *call) {
     call->older = client->newest;
     if (call->older)
         call->older->newer = call;
+    else
+        client->oldest = call;
     client->newest = call;
-    call->next = NULL;
-    *client->out_tail = call;
-    client->out_tail = &call->next;
+    enqueue(client, call);
     client->unfinished += !call->is_internal;
     client->with_deadline += call->deadline_ns != 0;
 }
@@ -50,6 +62,8 @@ static void forget(struct xop_client *client, struct call *call) {
         client->newest = call->older;
     if (call->older)
         call->older->newer = call->newer;
+    else
+        client->oldest = call->newer;
     if (client->receiving == call)
         client->receiving = NULL;
     client->with_deadline -= call->deadline_ns != 0;
@@ -72,7 +86,11 @@ static void unqueue(struct xop_client *client, struct call *call) {
 
 /* The call's result is final. A blocking call's owner frees it; a callback is run later. */
 static void finish(struct xop_client *client, struct call *call) {
+    uint64_t one = 1;
     call->finished = true;
+    /* Whoever polls for all may be the one that waits for this. */
+    if (client->has_leader && write(client->wake, &one, sizeof one) < 0)
+        client->wake_failed = errno != EAGAIN;
     client->unfinished -= !call->is_internal;
     if (call->is_internal) {
         call_free(call);
@@ -84,10 +102,16 @@ static void finish(struct xop_client *client, struct call *call) {
     pthread_cond_broadcast(&client->changed);
 }
 
-/* The server's answer is whole. */
+/* The server's answer is whole. Where it came before the request was sent whole, which a server
+ * that refuses it does, the rest has to follow, or the next request would be taken for it. */
 static void answered(struct xop_client *client, struct call *call) {
+    if (!call->sent) {
+        call->answered = true;
+        client->receiving = NULL;
+        return;
+    }
     forget(client, call);
-    client->in_flight--;
+    client->in_flight -= !call->is_internal;
     if (!call->abandoned)
         finish(client, call);
     else if (!call->waiter) /* else its owner, who is waking up, frees it */
@@ -106,6 +130,18 @@ static struct call *take_result(struct call *call) {
     taker->result = call->result;
     call->result = NULL;
     return taker;
+}
+
+/* Tells the server that nobody waits any more. It is no loss where this fails. */
+static void cancel(struct xop_client *client, uint64_t id) {
+    struct message message = {.type = MESSAGE_CANCEL, .target = id, .device = -1};
+    struct xop_error ignored;
+    message.id = client->next_id++;
+    struct call *call = call_new(&message, NULL, 0, 0, &ignored);
+    if (!call)
+        return;
+    call->is_internal = true;
+    pump_add(client, call);
 }
 
 void pump_abandon(struct xop_client *client, struct call *call, enum xop_status status,
@@ -127,6 +163,8 @@ void pump_abandon(struct xop_client *client, struct call *call, enum xop_status 
         reader_drop_body(client->reader);
     call->abandoned = true;
     call_fail(call, status, text);
+    if (status == XOP_DEADLINE_EXCEEDED && !call->answered)
+        cancel(client, call->id);
     client->with_deadline -= call->deadline_ns != 0;
     call->deadline_ns = 0;
     if (call->waiter) {
@@ -152,12 +190,11 @@ void pump_kill(struct xop_client *client, enum xop_status status, const char *te
         return;
     client->dead = true;
     xop_fail(&client->death, status, "%s", text);
+    shutdown(client->fd, SHUT_RDWR); /* so that whoever polls it wakes, and the server knows */
     client->out = NULL;
     client->out_tail = &client->out;
-    while (client->newest) {
-        struct call *call = client->newest;
-        while (call->older)
-            call = call->older;
+    while (client->oldest) {
+        struct call *call = client->oldest;
         forget(client, call);
         if (call->abandoned && !(call->waiter && call->result)) {
             call_free(call);
@@ -178,11 +215,14 @@ void pump_run_callbacks(struct xop_client *client) {
         client->finished = call->next;
         if (!client->finished)
             client->finished_tail = &client->finished;
+        client->calling++;
         pthread_mutex_unlock(&client->lock);
         call->done(call->arg, call->result);
         call->result = NULL;
         call_free(call);
         pthread_mutex_lock(&client->lock);
+        client->calling--;
+        pthread_cond_broadcast(&client->changed);
     }
 }
 
@@ -216,17 +256,24 @@ static void enforce_deadlines(struct xop_client *client) {
 
 /* ---- Sending ---- */
 
+/* How many more calls may begin. One less than the server takes on at once: it reads no further
+ * then, and a cancel would not reach it. */
+static uint64_t may_begin(const struct xop_client *client) {
+    uint64_t limit = client->max_in_flight > 1 ? client->max_in_flight - 1 : 1;
+    return client->in_flight < limit ? limit - client->in_flight : 0;
+}
+
 bool pump_wants_output(const struct xop_client *client) {
-    return client->out && !client->dead &&
-           (client->out->begun || client->in_flight < client->max_in_flight);
+    const struct call *call = client->out;
+    return call && !client->dead && !client->send_failed &&
+           (call->begun || call->is_internal || may_begin(client) > 0);
 }
 
 static uint32_t gather(struct xop_client *client, struct iovec *parts) {
-    uint32_t n = 0, may_begin = 0;
-    if (client->in_flight < client->max_in_flight)
-        may_begin = (uint32_t)(client->max_in_flight - client->in_flight);
+    uint32_t n = 0;
+    uint64_t more = may_begin(client);
     for (struct call *call = client->out; call && n < PARTS_AT_ONCE; call = call->next) {
-        if (!call->begun && may_begin-- == 0)
+        if (!call->begun && !call->is_internal && more-- == 0)
             break;
         for (uint32_t i = call->part; i < call->nparts && n < PARTS_AT_ONCE; i++)
             parts[n++] = call->parts[i];
@@ -238,7 +285,7 @@ static void advance(struct xop_client *client, size_t bytes) {
     while (client->out && (bytes > 0 || client->out->part == client->out->nparts)) {
         struct call *call = client->out;
         if (!call->begun)
-            client->in_flight++;
+            client->in_flight += !call->is_internal;
         call->begun = true;
         while (call->part < call->nparts && bytes >= call->parts[call->part].iov_len)
             bytes -= call->parts[call->part++].iov_len;
@@ -252,11 +299,14 @@ static void advance(struct xop_client *client, size_t bytes) {
         client->out = call->next;
         if (!client->out)
             client->out_tail = &client->out;
+        if (call->answered)
+            answered(client, call);
     }
 }
 
 static void send_some(struct xop_client *client) {
-    while (pump_wants_output(client)) {
+    size_t total = 0;
+    while (pump_wants_output(client) && total < TURN_BYTES) {
         struct iovec parts[PARTS_AT_ONCE];
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(client, parts)};
         ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -269,6 +319,7 @@ static void send_some(struct xop_client *client) {
             client->send_failed = errno;
             return;
         }
+        total += (size_t)sent;
         advance(client, (size_t)sent);
     }
 }
@@ -279,7 +330,7 @@ static enum xop_status on_result(struct xop_client *client, const struct message
                                  uint64_t body_bytes, struct reader_segment *segments,
                                  uint32_t *nsegments, struct xop_error *error) {
     struct call *call = pump_find(client, message->id);
-    if (!call || !call->begun)
+    if (!call || !call->begun || call->answered)
         return xop_fail(error, XOP_INTERNAL,
                         "the server answered request %llu, which was not in flight",
                         (unsigned long long)message->id);
@@ -293,6 +344,10 @@ static enum xop_status on_hello(struct xop_client *client, const struct message 
                                 struct xop_error *error) {
     if (client->greeted)
         return xop_fail(error, XOP_INTERNAL, "the server said hello twice");
+    if (message->version_min > PROTO_VERSION || message->version_max < PROTO_VERSION)
+        return xop_fail(error, XOP_FAILED_PRECONDITION,
+                        "the server speaks version %llu of the protocol, this library %d",
+                        (unsigned long long)message->version_min, PROTO_VERSION);
     client->greeted = true;
     client->max_body = message->max_body ? message->max_body : PROTO_MAX_BODY;
     client->max_in_flight = message->max_in_flight ? message->max_in_flight : UINT32_MAX;
@@ -311,7 +366,7 @@ static enum xop_status on_message(void *arg, const struct message *message, uint
     case MESSAGE_RESULT: return on_result(client, message, body_bytes, segments, nsegments, error);
     case MESSAGE_HELLO: return on_hello(client, message, error);
     case MESSAGE_ERROR:
-        return xop_fail(error, message->status, "%s",
+        return xop_fail(error, message->status ? message->status : XOP_UNAVAILABLE, "%s",
                         message->error ? message->error : "the server ended the connection");
     case MESSAGE_GOAWAY: client->draining = true; return XOP_OK;
     case MESSAGE_GENERATION: client->generation = message->generation; return XOP_OK;
@@ -373,7 +428,7 @@ static void receive_some(struct xop_client *client) {
 void pump_turn(struct xop_client *client, bool may_read) {
     if (!client->dead)
         send_some(client);
-    if (!client->dead && may_read)
+    if (!client->dead && (may_read || client->send_failed))
         receive_some(client);
     if (!client->dead)
         send_some(client);

@@ -63,11 +63,17 @@ static bool collect(struct reader *reader, size_t wanted, const unsigned char **
     return reader->have == wanted;
 }
 
+/* What does not follow the protocol is the server's fault, and no argument of the caller's. */
+static enum xop_status nonsense(struct xop_error *error) {
+    struct xop_error inner = *error;
+    return xop_fail(error, XOP_INTERNAL, "the server's bytes make no sense: %.460s", inner.message);
+}
+
 static enum xop_status begin_body(struct reader *reader, const void *header,
                                   struct xop_error *error) {
     if (message_decode(reader->decoder, header, reader->prefix.header_bytes,
                        reader->prefix.body_bytes, &reader->message, error) != XOP_OK)
-        return error->status;
+        return nonsense(error);
     reader->nsegments = reader->segment = 0;
     reader->at = 0;
     if (reader->handler->message(reader->arg, &reader->message, reader->prefix.body_bytes,
@@ -124,7 +130,7 @@ enum xop_status reader_feed(struct reader *reader, const void *bytes, size_t len
                 break;
             if (frame_read_prefix(reader->bytes, reader->max_body, &reader->prefix, error) !=
                 XOP_OK)
-                return error->status;
+                return nonsense(error);
             reader->state = HEADER;
             reader->have = 0;
         } else if (reader->have == 0 && length >= reader->prefix.header_bytes) {

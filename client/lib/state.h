@@ -26,14 +26,16 @@ struct xop_client {
     pthread_cond_t changed;
     bool has_leader;
     bool dead;
+    bool wake_failed;
     int send_failed; /* errno of a send: the end is near, but there may be something to read */
     struct xop_error death;
 
     uint64_t next_id;
     struct call *by_id[CALL_HASH];
-    struct call *newest; /* of all calls not finished */
-    uint32_t in_flight;  /* sent or being sent, not answered */
-    uint32_t unfinished; /* that somebody waits for */
+    struct call *newest, *oldest; /* of all calls not finished */
+    uint32_t calling;             /* callbacks that run now */
+    uint64_t in_flight;           /* sent or being sent, not answered */
+    uint32_t unfinished;          /* that somebody waits for */
     uint32_t with_deadline;
     struct call *out, **out_tail;           /* to be sent */
     struct call *finished, **finished_tail; /* callbacks to run */

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -484,6 +485,117 @@ static void a_child_must_not_use_its_parents_client(void **state) {
     stop(&server);
 }
 
+/* Refuses a request when its header is there, and takes the body only then. */
+static void serve_early(struct server *s) {
+    unsigned char bytes[FRAME_PREFIX];
+    struct frame_prefix prefix;
+    struct xop_error error;
+    struct message hello = {
+        .type = MESSAGE_HELLO, .device = -1, .version_min = 1, .version_max = 1};
+    hello.max_body = 1 << 28;
+    next(s);
+    say(s, &hello, NULL, 0);
+    while (read_all(s->fd, bytes, sizeof bytes) &&
+           frame_read_prefix(bytes, 1 << 28, &prefix, &error) == XOP_OK &&
+           read_all(s->fd, s->header, prefix.header_bytes)) {
+        struct message m = {.type = MESSAGE_RESULT, .device = -1, .status = XOP_NOT_FOUND};
+        if (message_decode(s->decoder, s->header, prefix.header_bytes, prefix.body_bytes,
+                           &s->message, &error) != XOP_OK)
+            return;
+        m.id = s->message.id;
+        m.error = "no such operator";
+        say(s, &m, NULL, 0);
+        for (uint64_t left = prefix.body_bytes; left > 0;) {
+            ssize_t n = recv(s->fd, s->body, left < sizeof s->body ? left : sizeof s->body, 0);
+            if (n <= 0)
+                return;
+            left -= (uint64_t)n;
+        }
+    }
+}
+
+static void an_answer_before_the_request_is_sent_is_no_harm(void **state) {
+    int64_t n = 4 << 20;
+    float *large = calloc((size_t)n, sizeof *large);
+    struct xop_tensor in = xop_tensor_1d(XOP_F32, n, large);
+    struct xop_request request = {.op = "none", .in = &in, .nin = 1};
+    struct xop_result *result;
+    (void)state;
+    start(&server, serve_early);
+    struct xop_client *client = open_client();
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(xop_run(client, &request, &result), XOP_NOT_FOUND);
+        xop_result_free(result);
+    }
+    free(large);
+    xop_client_close(client);
+    stop(&server);
+}
+
+static atomic_bool dispatching;
+
+static void *dispatch_all(void *arg) {
+    while (atomic_load(&dispatching))
+        xop_client_dispatch(arg, NULL);
+    return NULL;
+}
+
+static void dispatching_beside_a_blocking_call_loses_no_answer(void **state) {
+    pthread_t thread;
+    (void)state;
+    start(&server, serve_echo);
+    struct xop_client *client = open_client();
+    atomic_store(&dispatching, true);
+    assert_int_equal(pthread_create(&thread, NULL, dispatch_all, client), 0);
+    for (int i = 0; i < 10; i++)
+        assert_null(run_many(client));
+    atomic_store(&dispatching, false);
+    pthread_join(thread, NULL);
+    xop_client_close(client);
+    stop(&server);
+}
+
+/* Takes on two at once and answers nothing but cancels, and what they cancel. */
+static void serve_cancels(struct server *s) {
+    while (next(s)) {
+        struct message m = {.type = MESSAGE_RESULT, .device = -1};
+        if (s->message.type == MESSAGE_HELLO)
+            say_hello(s, 2);
+        if (s->message.type != MESSAGE_CANCEL)
+            continue;
+        m.id = s->message.id;
+        say(s, &m, NULL, 0);
+        m.id = s->message.target;
+        m.status = XOP_CANCELLED;
+        say(s, &m, NULL, 0);
+    }
+}
+
+static void on_cancelled(void *arg, struct xop_result *result) {
+    *(int *)arg += result->error.status == XOP_CANCELLED;
+    xop_result_free(result);
+}
+
+static void cancels_pass_what_waits(void **state) {
+    struct xop_tensor in;
+    struct xop_request request = simple(&in);
+    uint64_t ids[4];
+    int cancelled = 0;
+    struct xop_error error;
+    (void)state;
+    start(&server, serve_cancels);
+    struct xop_client *client = open_client();
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(xop_submit(client, &request, on_cancelled, &cancelled, &ids[i], &error),
+                         XOP_OK);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(xop_cancel(client, ids[i], &error), XOP_OK);
+    assert_int_equal(xop_client_wait(client, 60000, &error), XOP_OK);
+    assert_int_equal(cancelled, 4);
+    xop_client_close(client);
+    stop(&server);
+}
+
 static void serve_no_hello(struct server *s) {
     struct message m = {.type = MESSAGE_ERROR, .status = XOP_UNAVAILABLE, .device = -1};
     m.error = "full";
@@ -513,6 +625,9 @@ int main(void) {
         cmocka_unit_test(threads_share_a_connection),
         cmocka_unit_test(callbacks_may_submit),
         cmocka_unit_test(a_child_must_not_use_its_parents_client),
+        cmocka_unit_test(an_answer_before_the_request_is_sent_is_no_harm),
+        cmocka_unit_test(dispatching_beside_a_blocking_call_loses_no_answer),
+        cmocka_unit_test(cancels_pass_what_waits),
         cmocka_unit_test(a_refusal_at_the_door_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

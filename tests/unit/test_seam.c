@@ -72,6 +72,28 @@ static void changed_bytes_are_refused_or_harmless(void **state) {
     }
 }
 
+/* A NUL inside would make two readers see two different texts. */
+static void texts_with_a_nul_inside_are_refused(void **state) {
+    static const struct xop_attr attr = {"name", XOP_ATTR_STRING, 3, {.string = "abc"}};
+    static _Alignas(8) unsigned char bytes[64];
+    size_t used = 0, at = 0;
+    struct xop_attr got;
+    (void)state;
+    assert_true(seam_put_attr(bytes, sizeof bytes, &used, &attr));
+    assert_true(seam_get_attr(bytes, used, &at, &got));
+    size_t value = (size_t)((const unsigned char *)got.value.string - bytes);
+    for (size_t i = 0; i < 3; i++) {
+        unsigned char changed = bytes[value + i];
+        bytes[value + i] = 0;
+        at = 0;
+        assert_false(seam_get_attr(bytes, used, &at, &got));
+        bytes[value + i] = changed;
+    }
+    bytes[sizeof(struct seam_attr) + 1] = 0; /* in the name */
+    at = 0;
+    assert_false(seam_get_attr(bytes, used, &at, &got));
+}
+
 static void what_does_not_fit_is_refused(void **state) {
     static const struct xop_attr attr = {"name", XOP_ATTR_INT, 1, {.i = 1}};
     unsigned char bytes[64];
@@ -155,6 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attributes_survive),
         cmocka_unit_test(changed_bytes_are_refused_or_harmless),
+        cmocka_unit_test(texts_with_a_nul_inside_are_refused),
         cmocka_unit_test(what_does_not_fit_is_refused),
         cmocka_unit_test(lanes_do_not_overlap),
         cmocka_unit_test(packets_carry_descriptors),

@@ -56,7 +56,7 @@ static inline void xop_libevent_on_event(evutil_socket_t fd, short what, void *a
     if (xop_client_dispatch(adapter->client, &adapter->error) != XOP_OK) {
         adapter->ended = true;
         xop_libevent_detach(adapter);
-    } else {
+    } else if (adapter->event) { /* else a callback detached it */
         xop_libevent_update(adapter);
     }
 }

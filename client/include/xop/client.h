@@ -109,7 +109,8 @@ enum xop_status xop_run(struct xop_client *client, const struct xop_request *req
                         struct xop_result **result);
 
 /* Asynchronous: queues the request and returns. done is called exactly once, with a result that it
- * owns, for every request for which this returned XOP_OK. *id (may be NULL) is for xop_cancel. */
+ * owns, for every request for which this returned XOP_OK. *id (may be NULL) is for xop_cancel. What
+ * the server does not take on yet waits here, however much that is. */
 typedef void (*xop_done_fn)(void *arg, struct xop_result *result);
 enum xop_status xop_submit(struct xop_client *client, const struct xop_request *request,
                            xop_done_fn done, void *arg, uint64_t *id, struct xop_error *error);
