@@ -86,6 +86,13 @@ enum xop_status channel_receive(int socket, void *buffer, size_t *bytes, int *fd
         return xop_fail(error, XOP_UNAVAILABLE, "control socket: %s", strerror(errno));
     }
     *nfds = collect(&message, fds, max_fds);
+    if (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+        for (uint32_t i = 0; i < *nfds; i++)
+            close(fds[i]);
+        *nfds = 0;
+        return xop_fail(error, XOP_UNAVAILABLE,
+                        "control socket: a packet is larger than any that xopd sends");
+    }
     *bytes = (size_t)received;
     return XOP_OK;
 }

@@ -90,9 +90,10 @@ bool seam_get_attr(const unsigned char *buffer, size_t bytes, size_t *used, stru
         return false;
     size_t start = value_at(head.name_bytes);
     if (head.bytes != round_up(start + value, 8) || head.bytes > bytes - *used ||
-        at[sizeof head + head.name_bytes - 1] != 0)
+        strnlen((const char *)at + sizeof head, head.name_bytes) != head.name_bytes - 1u)
         return false;
-    if (type == XOP_ATTR_STRING && at[start + head.count] != 0)
+    /* Whoever takes the name or the string for one of C sees all of it. */
+    if (type == XOP_ATTR_STRING && strnlen((const char *)at + start, value) != head.count)
         return false;
     *attr = (struct xop_attr){(const char *)at + sizeof head, type, head.count, {0}};
     if (is_scalar(type))
