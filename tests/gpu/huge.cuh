@@ -123,7 +123,13 @@ static void huge_run(const struct fixture *fixture, struct tally *tally,
 static void huge_all(const struct fixture *fixture) {
     struct tally tally = tally_begin("arrays of more than 2^31 elements");
     struct huge_memory memory;
+    struct xop_device_info info;
 
+    fixture->api->info(fixture->backend, &info);
+    if (info.memory_free < (uint64_t)14 << 30) {
+        printf("# left out: arrays of more than 2^31 elements need 14 GiB of free device memory\n");
+        return;
+    }
     HUGE_CUDA(cudaMalloc((void **)&memory.x, HUGE_N * sizeof *memory.x));
     HUGE_CUDA(cudaMalloc((void **)&memory.g, HUGE_N * sizeof *memory.g));
     HUGE_CUDA(cudaMalloc((void **)&memory.y, HUGE_N * sizeof *memory.y));
