@@ -29,6 +29,15 @@ static bool put_string(msgpack_packer *p, const char *text, size_t max) {
     return length <= max && put_text(p, text, length);
 }
 
+/* A sentence may hold an operator's own words, in whatever bytes: receivers take UTF-8 alone. */
+static bool put_sentence(msgpack_packer *p, const char *text) {
+    char quoted[PROTO_MAX_MESSAGE + 1];
+    size_t length = strlen(text);
+    if (!message_utf8(text, length))
+        text = message_quote(quoted, sizeof quoted, text, length);
+    return put_string(p, text, PROTO_MAX_MESSAGE);
+}
+
 static bool put_key(msgpack_packer *p, const char *name) { return put_text(p, name, strlen(name)); }
 
 /* ---- Tensors ---- */
@@ -158,6 +167,8 @@ static bool put_value(msgpack_packer *p, const struct message *m, const struct m
         return (*(const bool *)member ? msgpack_pack_true(p) : msgpack_pack_false(p)) == 0;
     case KIND_STRING:
         text = *(const char *const *)member;
+        if (member == &m->error)
+            return text && put_sentence(p, text);
         return text && put_string(p, text, (size_t)key->max);
     case KIND_STATUS: return msgpack_pack_uint32(p, (uint32_t)m->status) == 0;
     case KIND_INPUTS: return put_tensors(p, m->in, m->nin, true);

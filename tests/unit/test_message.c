@@ -351,6 +351,23 @@ static void what_breaks_a_limit_is_not_encoded(void **state) {
     assert_int_equal(message_encode(&m, 80, bytes, sizeof bytes), 0);
 }
 
+static void a_sentence_in_whatever_bytes_arrives_as_text(void **state) {
+    char sentence[PROTO_MAX_MESSAGE + 1];
+    struct message m = {.type = MESSAGE_RESULT, .id = 1, .status = XOP_INTERNAL, .device = -1}, got;
+    struct xop_error error;
+    (void)state;
+    m.error = "caf\xe9";
+    assert_int_equal(round_trip(&m, 0, &got, &error), XOP_OK);
+    assert_string_equal(got.error, "caf\\xe9");
+    m.error = "caf\xc3\xa9";
+    assert_int_equal(round_trip(&m, 0, &got, &error), XOP_OK);
+    assert_string_equal(got.error, m.error);
+    memset(sentence, 0xff, sizeof sentence);
+    sentence[sizeof sentence - 1] = 0;
+    m.error = sentence;
+    assert_int_equal(round_trip(&m, 0, &got, &error), XOP_OK);
+}
+
 static void utf8_is_told_from_what_is_not(void **state) {
     (void)state;
     assert_true(message_utf8("a\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80", 10));
@@ -384,6 +401,7 @@ int main(void) {
         cmocka_unit_test(memory_is_used_again),
         cmocka_unit_test(unknown_keys_are_passed_over),
         cmocka_unit_test(what_breaks_a_limit_is_not_encoded),
+        cmocka_unit_test(a_sentence_in_whatever_bytes_arrives_as_text),
         cmocka_unit_test(utf8_is_told_from_what_is_not),
         cmocka_unit_test(quoting_leaves_nothing_that_acts),
     };
