@@ -1,6 +1,7 @@
-/* docs/protocol.md: its example is what the encoder makes, and it names every key and status. */
+/* docs/protocol.md: its example is what the encoder makes, and it names every key, type,
+ * status and limit. */
 #include "proto/frame.h"
-#include "proto/message_table.h"
+#include "proto/message_decoding.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,10 +90,41 @@ static void it_names_every_key_type_and_status(void **state) {
         }
 }
 
+static void it_states_every_limit(void **state) {
+    static const struct {
+        const char *what;
+        unsigned long long limit;
+    } limits[] = {
+        {"bytes of a header", PROTO_MAX_HEADER},
+        {"maps and arrays inside each other, with the header itself", PROTO_MAX_DEPTH},
+        {"values in a header, keys included", MESSAGE_MAX_OBJECTS},
+        {"keys of one map", MESSAGE_MAX_KEYS},
+        {"bytes of a body", PROTO_MAX_BODY},
+        {"inputs", XOP_MAX_INPUTS},
+        {"outputs", XOP_MAX_OUTPUTS},
+        {"dimensions", XOP_MAX_RANK},
+        {"attributes", XOP_MAX_ATTRS},
+        {"bytes of an operator's or attribute's name", XOP_MAX_NAME},
+        {"bytes of an attribute that is a string", XOP_MAX_ATTR_STRING},
+        {"elements of an attribute that is an array", XOP_MAX_ATTR_LIST},
+        {"bytes of a token", PROTO_MAX_TOKEN},
+        {"bytes of an agent", PROTO_MAX_AGENT},
+        {"bytes of an error's sentence", PROTO_MAX_MESSAGE},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        char row[128];
+        snprintf(row, sizeof row, "\n| %s | %llu |\n", limits[i].what, limits[i].limit);
+        if (!strstr(document, row))
+            fail_msg("docs/protocol.md lacks the row %s", row);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(its_example_is_what_the_encoder_makes),
         cmocka_unit_test(it_names_every_key_type_and_status),
+        cmocka_unit_test(it_states_every_limit),
     };
     (void)argc, (void)argv;
     return cmocka_run_group_tests(tests, setup, teardown);
