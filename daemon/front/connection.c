@@ -424,6 +424,9 @@ void connection_bury(struct connection *c) {
 void connection_close(struct connection *c, const struct xop_error *error) {
     if (c->state == CONNECTION_CLOSING)
         return;
+    /* The error stands for every answer that is still to come. */
+    while (c->requests)
+        request_detach(c->requests);
     answer_error(c, error);
     stats_add(c->stats.errors, 1);
     c->state = CONNECTION_CLOSING;
