@@ -150,4 +150,7 @@ bool message_utf8(const char *bytes, size_t length);
  * logs and messages that quote what a client sent. Returns buffer. */
 char *message_quote(char *buffer, size_t capacity, const char *text, size_t length);
 
+/* "f32 (3, 4)", the shape as NumPy writes it. Returns buffer. */
+char *message_tensor_text(char *buffer, size_t capacity, const struct xop_tensor *tensor);
+
 #endif

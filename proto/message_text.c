@@ -71,3 +71,13 @@ char *message_quote(char *buffer, size_t capacity, const char *text, size_t leng
         buffer[used] = 0;
     return buffer;
 }
+
+char *message_tensor_text(char *buffer, size_t capacity, const struct xop_tensor *tensor) {
+    size_t used = (size_t)snprintf(buffer, capacity, "%s (", xop_dtype_name(tensor->dtype));
+    for (uint32_t i = 0; i < tensor->rank && i < XOP_MAX_RANK && used < capacity; i++)
+        used += (size_t)snprintf(buffer + used, capacity - used, "%s%lld", i ? ", " : "",
+                                 (long long)tensor->shape[i]);
+    if (used < capacity)
+        snprintf(buffer + used, capacity - used, tensor->rank == 1 ? ",)" : ")");
+    return buffer;
+}

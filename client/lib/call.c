@@ -199,15 +199,6 @@ void call_fail(struct call *call, enum xop_status status, const char *text) {
         xop_fail(&call->result->error, status, "%s", text);
 }
 
-static void format(const struct xop_tensor *tensor, char *out, size_t capacity) {
-    size_t used = (size_t)snprintf(out, capacity, "%s (", xop_dtype_name(tensor->dtype));
-    for (uint32_t i = 0; i < tensor->rank && used < capacity; i++)
-        used += (size_t)snprintf(out + used, capacity - used, "%s%lld", i ? ", " : "",
-                                 (long long)tensor->shape[i]);
-    if (used < capacity)
-        snprintf(out + used, capacity - used, tensor->rank == 1 ? ",)" : ")");
-}
-
 static bool same(const struct xop_tensor *a, const struct xop_tensor *b) {
     return a->dtype == b->dtype && a->rank == b->rank &&
            memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
@@ -224,8 +215,8 @@ static bool provide(struct call *call, uint32_t i, const struct message_tensor *
     if (i < call->nwanted && call->wanted[i].data) {
         if (!same(&call->wanted[i], to)) {
             char got[128], wanted[128];
-            format(to, got, sizeof got);
-            format(&call->wanted[i], wanted, sizeof wanted);
+            message_tensor_text(got, sizeof got, to);
+            message_tensor_text(wanted, sizeof wanted, &call->wanted[i]);
             xop_fail(error, XOP_INVALID_ARGUMENT, "output %u is %s, but memory for %s was given", i,
                      got, wanted);
             return false;

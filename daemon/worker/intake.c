@@ -2,6 +2,7 @@
 
 #include "attributes.h"
 #include "outbox.h"
+#include "proto/message.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -156,15 +157,6 @@ static enum xop_status check_dtypes(struct task *task, struct xop_error *error) 
 
 /* ---- Outputs ---- */
 
-static void format_shape(const struct xop_tensor *tensor, char *out, size_t capacity) {
-    size_t used = (size_t)snprintf(out, capacity, "%s (", xop_dtype_name(tensor->dtype));
-    for (uint32_t i = 0; i < tensor->rank && used < capacity; i++)
-        used += (size_t)snprintf(out + used, capacity - used, "%s%lld", i ? ", " : "",
-                                 (long long)tensor->shape[i]);
-    if (used < capacity)
-        snprintf(out + used, capacity - used, tensor->rank == 1 ? ",)" : ")");
-}
-
 static bool same_tensor(const struct xop_tensor *a, const struct xop_tensor *b) {
     return a->dtype == b->dtype && a->rank == b->rank &&
            memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
@@ -188,8 +180,8 @@ static enum xop_status read_output(struct task *task, uint32_t i, const struct s
     task->wanted[i] = true;
     if (wanted.dtype == XOP_DTYPE_NONE || same_tensor(&wanted, &task->out[i]))
         return XOP_OK;
-    format_shape(&task->out[i], will, sizeof will);
-    format_shape(&wanted, asked, sizeof asked);
+    message_tensor_text(will, sizeof will, &task->out[i]);
+    message_tensor_text(asked, sizeof asked, &wanted);
     return xop_fail(error, XOP_INVALID_ARGUMENT, "output %s of %s is %s, but %s was asked for",
                     signature->out[i].name, task->op->name, will, asked);
 }

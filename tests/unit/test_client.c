@@ -1,133 +1,7 @@
-/* libxopclient against a server made for the purpose, which does what real ones should not. */
-#include "proto/frame.h"
-#include "proto/message.h"
+/* libxopclient against a server that follows the protocol, in its own order and time. */
+#include "client_server.h"
 
-#include <poll.h>
-#include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
-#include <unistd.h>
-#include <xop/client.h>
-
-#include <cmocka.h>
-
-struct server;
-typedef void (*script)(struct server *);
-
-struct server {
-    pthread_t thread;
-    char path[64], address[80];
-    int listener, fd;
-    script script;
-    struct message_decoder *decoder;
-    struct message message;
-    unsigned char header[PROTO_MAX_HEADER], body[1 << 16];
-    uint64_t body_bytes;
-};
-
-/* ---- The server's side ---- */
-
-static bool read_all(int fd, void *to, size_t n) {
-    return recv(fd, to, n, MSG_WAITALL) == (ssize_t)n;
-}
-
-/* The next message; false at the end of the connection. */
-static bool next(struct server *s) {
-    unsigned char bytes[FRAME_PREFIX];
-    struct frame_prefix prefix;
-    struct xop_error error;
-    if (!read_all(s->fd, bytes, sizeof bytes) ||
-        frame_read_prefix(bytes, sizeof s->body, &prefix, &error) != XOP_OK)
-        return false;
-    s->body_bytes = prefix.body_bytes;
-    return read_all(s->fd, s->header, prefix.header_bytes) &&
-           (prefix.body_bytes == 0 || read_all(s->fd, s->body, prefix.body_bytes)) &&
-           message_decode(s->decoder, s->header, prefix.header_bytes, prefix.body_bytes,
-                          &s->message, &error) == XOP_OK;
-}
-
-static void say(struct server *s, const struct message *m, const void *body, size_t n) {
-    unsigned char bytes[4096];
-    size_t header = message_encode(m, n, bytes, sizeof bytes);
-    if (send(s->fd, bytes, header, MSG_NOSIGNAL) < 0 ||
-        (n > 0 && send(s->fd, body, n, MSG_NOSIGNAL) < 0))
-        return;
-}
-
-static void say_hello(struct server *s, uint64_t max_in_flight) {
-    struct message m = {.type = MESSAGE_HELLO, .device = -1, .version_min = 1, .version_max = 1};
-    m.max_body = 1 << 16;
-    m.max_in_flight = max_in_flight;
-    say(s, &m, NULL, 0);
-}
-
-/* The first input comes back as the output. */
-static void echo(struct server *s, uint64_t id) {
-    struct message m = {.type = MESSAGE_RESULT, .id = id, .device = -1, .nout = 1};
-    uint64_t bytes = 0;
-    struct xop_error error;
-    m.out[0] = s->message.in[0];
-    message_tensor_bytes(&m.out[0], &bytes, &error);
-    say(s, &m, s->body, bytes);
-}
-
-static void *serve(void *arg) {
-    struct server *s = arg;
-    s->fd = accept(s->listener, NULL, NULL);
-    if (s->fd >= 0) {
-        s->script(s);
-        close(s->fd);
-    }
-    return NULL;
-}
-
-static void start(struct server *s, script what) {
-    static int number;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    memset(s, 0, sizeof *s);
-    s->script = what;
-    s->decoder = message_decoder_new();
-    snprintf(s->path, sizeof s->path, "/tmp/xop-test-%d-%d.sock", getpid(), number++);
-    snprintf(s->address, sizeof s->address, "unix:%s", s->path);
-    strcpy(address.sun_path, s->path);
-    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(s->listener, (struct sockaddr *)&address, sizeof address), 0);
-    assert_int_equal(listen(s->listener, 4), 0);
-    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
-}
-
-static void stop(struct server *s) {
-    shutdown(s->listener, SHUT_RDWR);
-    pthread_join(s->thread, NULL);
-    close(s->listener);
-    unlink(s->path);
-    message_decoder_free(s->decoder);
-}
-
-static struct server server;
-
-static struct xop_client *open_client(void) {
-    struct xop_client *client;
-    struct xop_error error;
-    if (xop_client_open(server.address, NULL, &client, &error) != XOP_OK)
-        fail_msg("%s", error.message);
-    return client;
-}
-
-static float input[3] = {1, 2, 3};
-
-static struct xop_request simple(struct xop_tensor *in) {
-    *in = xop_tensor_1d(XOP_F32, 3, input);
-    return (struct xop_request){.op = "echo", .in = in, .nin = 1};
-}
-
-/* ---- Scripts and what has to come of them ---- */
 
 static void serve_echo(struct server *s) {
     while (next(s)) {
@@ -219,23 +93,6 @@ static void serve_backwards(struct server *s) {
     }
 }
 
-struct tally {
-    int answered, wrong;
-};
-struct expectation {
-    struct tally *tally;
-    float values[3];
-};
-
-static void on_done(void *arg, struct xop_result *result) {
-    struct expectation *expected = arg;
-    expected->tally->answered++;
-    if (result->error.status != XOP_OK ||
-        memcmp(result->out[0].data, expected->values, sizeof expected->values) != 0)
-        expected->tally->wrong++;
-    xop_result_free(result);
-}
-
 static void answers_in_any_order_reach_their_calls(void **state) {
     static struct expectation expected[320];
     struct tally tally = {0};
@@ -257,85 +114,6 @@ static void answers_in_any_order_reach_their_calls(void **state) {
     assert_int_equal(tally.wrong, 0);
     xop_client_close(client);
     stop(&server);
-}
-
-/* What each of these scripts does ends the connection; every call in flight has to end with a
- * status. */
-static void say_raw(struct server *s, const void *bytes, size_t n) {
-    if (send(s->fd, bytes, n, MSG_NOSIGNAL) < 0)
-        return;
-}
-static void bad_close(struct server *s) { shutdown(s->fd, SHUT_RDWR); }
-static void bad_garbage(struct server *s) {
-    say_raw(s, "\0\0\0\0garbage of some length to be read as a frame", 48);
-}
-static void bad_wrong_id(struct server *s) { echo(s, s->message.id + 100); }
-static void bad_half_response(struct server *s) {
-    unsigned char bytes[512];
-    struct message m = {.type = MESSAGE_RESULT, .id = s->message.id, .device = -1, .nout = 1};
-    m.out[0] = s->message.in[0];
-    size_t n = message_encode(&m, 12, bytes, sizeof bytes);
-    say_raw(s, bytes, n);
-    say_raw(s, "1234", 4);
-    shutdown(s->fd, SHUT_RDWR);
-}
-static void bad_huge_header(struct server *s) {
-    say_raw(s, "XOP1\xff\xff\xff\xff\0\0\0\0\0\0\0\0", 16);
-}
-static void bad_huge_body(struct server *s) {
-    unsigned char bytes[512];
-    struct message m = {.type = MESSAGE_RESULT, .id = s->message.id, .device = -1, .nout = 1};
-    m.out[0] =
-        (struct message_tensor){XOP_F32, 1, {INT64_C(1) << 50}, PLACE_BODY, ACCESS_DEFAULT, 0, 0};
-    say_raw(s, bytes, message_encode(&m, UINT64_C(1) << 52, bytes, sizeof bytes));
-}
-static void bad_request_type(struct server *s) {
-    struct message m = {.type = MESSAGE_PING, .id = s->message.id, .device = -1};
-    say(s, &m, NULL, 0);
-}
-static void bad_error(struct server *s) {
-    struct message m = {.type = MESSAGE_ERROR, .status = XOP_PERMISSION_DENIED, .device = -1};
-    m.error = "you may not";
-    say(s, &m, NULL, 0);
-}
-static const script bad[] = {bad_close,       bad_garbage,   bad_wrong_id,     bad_half_response,
-                             bad_huge_header, bad_huge_body, bad_request_type, bad_error};
-static size_t which;
-
-static void serve_badly(struct server *s) {
-    bool done = false;
-    while (next(s)) {
-        if (s->message.type == MESSAGE_HELLO)
-            say_hello(s, 100);
-        else if (!done)
-            bad[which](s), done = true;
-    }
-}
-
-static void a_server_that_misbehaves_ends_every_call(void **state) {
-    (void)state;
-    for (which = 0; which < sizeof bad / sizeof *bad; which++) {
-        struct expectation unused = {.tally = &(struct tally){0}};
-        struct xop_tensor in;
-        struct xop_request request = simple(&in);
-        struct xop_result *result;
-        struct xop_error error;
-        start(&server, serve_badly);
-        struct xop_client *client = open_client();
-        assert_int_equal(xop_submit(client, &request, on_done, &unused, NULL, &error), XOP_OK);
-        enum xop_status status = xop_run(client, &request, &result);
-        assert_int_not_equal(status, XOP_OK);
-        assert_true(strlen(result->error.message) > 5);
-        xop_result_free(result);
-        assert_int_equal(xop_client_wait(client, 60000, &error), XOP_UNAVAILABLE);
-        assert_int_equal(unused.tally->answered, 1);
-        /* And from now on at once. */
-        assert_int_equal(xop_run(client, &request, &result), XOP_UNAVAILABLE);
-        xop_result_free(result);
-        assert_int_equal(xop_client_dispatch(client, &error), XOP_UNAVAILABLE);
-        xop_client_close(client);
-        stop(&server);
-    }
 }
 
 static void serve_silence(struct server *s) {
@@ -596,30 +374,11 @@ static void cancels_pass_what_waits(void **state) {
     stop(&server);
 }
 
-static void serve_no_hello(struct server *s) {
-    struct message m = {.type = MESSAGE_ERROR, .status = XOP_UNAVAILABLE, .device = -1};
-    m.error = "full";
-    next(s);
-    say(s, &m, NULL, 0);
-}
-
-static void a_refusal_at_the_door_is_told(void **state) {
-    struct xop_client *client;
-    struct xop_error error;
-    (void)state;
-    start(&server, serve_no_hello);
-    assert_int_equal(xop_client_open(server.address, NULL, &client, &error), XOP_UNAVAILABLE);
-    assert_non_null(strstr(error.message, "full"));
-    assert_null(client);
-    stop(&server);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_returns_its_output),
         cmocka_unit_test(requests_that_cannot_be_are_refused_at_once),
         cmocka_unit_test(answers_in_any_order_reach_their_calls),
-        cmocka_unit_test(a_server_that_misbehaves_ends_every_call),
         cmocka_unit_test(deadlines_hold_when_the_server_is_silent),
         cmocka_unit_test(an_answer_that_comes_too_late_is_dropped),
         cmocka_unit_test(threads_share_a_connection),
@@ -628,7 +387,6 @@ int main(void) {
         cmocka_unit_test(an_answer_before_the_request_is_sent_is_no_harm),
         cmocka_unit_test(dispatching_beside_a_blocking_call_loses_no_answer),
         cmocka_unit_test(cancels_pass_what_waits),
-        cmocka_unit_test(a_refusal_at_the_door_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
