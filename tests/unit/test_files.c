@@ -186,8 +186,8 @@ static void bad_safetensors_files_are_refused(void **state) {
         "[]",
         "{",
         "{}",
-        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-        "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        ("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}"),
     };
     (void)state;
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
