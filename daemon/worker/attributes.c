@@ -31,16 +31,30 @@ static enum xop_status unknown(const struct xop_op *op, const char *name, struct
                     known);
 }
 
+/* Integers of a list become the floats that are declared, where they lie: in the private copy. */
+static void widen(struct xop_attr *attr) {
+    for (uint32_t i = 0; i < attr->count; i++) {
+        double value = (double)attr->value.ints[i];
+        memcpy((void *)(uintptr_t)(attr->value.ints + i), &value, sizeof value);
+    }
+    attr->type = XOP_ATTR_FLOATS;
+}
+
 static bool set(struct xop_attr *to, const struct xop_attr_spec *spec,
                 const struct xop_attr *from) {
     if (from->type == spec->type) {
         *to = *from;
+        if (from->type == XOP_ATTR_BOOL)
+            to->value.i = from->value.i != 0;
     } else if (from->type == XOP_ATTR_INT && spec->type == XOP_ATTR_FLOAT) {
         *to = (struct xop_attr){.type = XOP_ATTR_FLOAT, .count = 1};
         to->value.f = (double)from->value.i;
-    } else if (from->type == XOP_ATTR_INTS && from->count == 0 && spec->type == XOP_ATTR_FLOATS) {
+    } else if (from->type == XOP_ATTR_INTS && spec->type == XOP_ATTR_FLOATS) {
+        *to = *from;
+        widen(to);
+    } else if (from->type == XOP_ATTR_FLOATS && from->count == 0 && spec->type == XOP_ATTR_INTS) {
         *to = *from; /* an empty list has the type that is asked for */
-        to->type = XOP_ATTR_FLOATS;
+        to->type = XOP_ATTR_INTS;
     } else {
         return false;
     }
@@ -64,7 +78,7 @@ static enum xop_status set_defaults(struct task *task, const bool *given, struct
     return XOP_OK;
 }
 
-enum xop_status attributes_read(struct task *task, const unsigned char *bytes, size_t length,
+enum xop_status attributes_read(struct task *task, unsigned char *bytes, size_t length,
                                 uint32_t count, struct xop_error *error) {
     const struct xop_op *op = task->op;
     bool given[XOP_MAX_ATTRS] = {false};
@@ -79,6 +93,9 @@ enum xop_status attributes_read(struct task *task, const unsigned char *bytes, s
             i++;
         if (i == op->nattrs)
             return unknown(op, attr.name, error);
+        if (given[i])
+            return xop_fail(error, XOP_INVALID_ARGUMENT, "attribute \"%s\" of %s came twice",
+                            attr.name, op->name);
         if (!set(&task->attrs[i], &op->attrs[i], &attr))
             return xop_fail(error, XOP_INVALID_ARGUMENT,
                             "attribute \"%s\" of %s is of type %s, but %s is expected", attr.name,
@@ -86,6 +103,10 @@ enum xop_status attributes_read(struct task *task, const unsigned char *bytes, s
                             xop_attr_type_name(op->attrs[i].type));
         given[i] = true;
     }
+    if (used != length)
+        return xop_fail(
+            error, XOP_INTERNAL,
+            "the record of this request is not well-formed: bytes after its attributes");
     return set_defaults(task, given, error);
 }
 

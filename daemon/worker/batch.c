@@ -1,15 +1,17 @@
 #include "batch.h"
 
-#include "attributes.h"
 #include "outbox.h"
+#include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* Bytes that a group moves at most, unless one task alone moves more: large ones never share. */
 #define GROUP_BYTES (UINT64_C(8) << 20)
-/* So many launches may pass by a task that waits for outbox space; then nothing goes before it. */
+/* So many tasks may take space after one that found none; then what it waits for is left to it. */
 #define MAX_PASSES 64
+/* So many of a queue's tasks are looked at behind one that finds no space. */
+#define MAX_LOOKS 64
 
 /* ---- Publishing ---- */
 
@@ -61,30 +63,15 @@ void batch_complete(struct worker *worker, struct task *task, enum xop_status st
     worker->lane_rings[task->lane] = true;
 }
 
-/* ---- Queues ---- */
+/* ---- Launching ---- */
 
-static bool belongs(const struct queue *queue, const struct task *task) {
-    return queue->op == task->op && queue->pass == task->pass && queue->dtype == task->dtype &&
-           queue->group == task->plan.group && queue->priority == task->priority &&
-           queue->check == task->check && attributes_equal(queue->first, task);
+static bool is_late(const struct task *task, uint64_t now) {
+    return task->deadline_ns != 0 && now >= task->deadline_ns;
 }
 
-static struct queue *new_queue(struct worker *worker, const struct task *task) {
-    struct queue *queue = worker->spare_queues;
-    if (queue)
-        worker->spare_queues = queue->next;
-    else if (!(queue = malloc(sizeof *queue)))
-        return NULL;
-    *queue = (struct queue){.next = worker->queues,
-                            .op = task->op,
-                            .pass = task->pass,
-                            .dtype = task->dtype,
-                            .group = task->plan.group,
-                            .priority = task->priority,
-                            .check = task->check};
-    queue->last = &queue->first;
-    worker->queues = queue;
-    return queue;
+static void complete_late(struct worker *worker, struct task *task) {
+    batch_complete(worker, task, XOP_DEADLINE_EXCEEDED, "the deadline passed before it was started",
+                   0, 0);
 }
 
 void batch_add(struct worker *worker, struct task *task) {
@@ -93,86 +80,13 @@ void batch_add(struct worker *worker, struct task *task) {
     if (task->alone) {
         *worker->alone_last = task;
         worker->alone_last = &task->next;
-        return;
-    }
-    struct queue *queue = worker->queues;
-    while (queue && !belongs(queue, task))
-        queue = queue->next;
-    if (!queue && !(queue = new_queue(worker, task))) {
+    } else if (!queue_add(worker, task)) {
         batch_complete(worker, task, XOP_RESOURCE_EXHAUSTED, "the worker is out of memory", 0, 0);
-        return;
-    }
-    *queue->last = task;
-    queue->last = &task->next;
-    queue->count++;
-    worker->pending++;
-}
-
-static struct task *pop(struct worker *worker, struct queue *queue) {
-    struct task *task = queue->first;
-    queue->first = task->next;
-    if (!queue->first)
-        queue->last = &queue->first;
-    queue->count--;
-    worker->pending--;
-    return task;
-}
-
-static void drop_empty(struct worker *worker) {
-    for (struct queue **at = &worker->queues; *at;) {
-        struct queue *queue = *at;
-        if (queue->first) {
-            at = &queue->next;
-            continue;
-        }
-        *at = queue->next;
-        queue->next = worker->spare_queues;
-        worker->spare_queues = queue;
     }
 }
 
-static uint32_t group_limit(const struct worker *worker, const struct queue *queue) {
-    uint32_t limit = queue->op->pass[queue->pass].max_group;
-    if (limit == 0 || queue->check)
-        limit = 1; /* what writes outside its output must be found out by name */
-    return limit < worker->setup.batch_max ? limit : worker->setup.batch_max;
-}
-
-/* Whether a group may go now, or still waits for company. */
-static bool is_due(const struct worker *worker, const struct queue *queue, uint64_t now) {
-    uint64_t delay = (uint64_t)worker->setup.batch_max_delay_us * 1000;
-    return delay == 0 || queue->count >= group_limit(worker, queue) ||
-           now >= queue->first->accepted_ns + delay;
-}
-
-uint64_t batch_due_ns(const struct worker *worker) {
-    uint64_t due = 0, delay = (uint64_t)worker->setup.batch_max_delay_us * 1000;
-    if (delay == 0)
-        return 0;
-    for (const struct queue *queue = worker->queues; queue; queue = queue->next)
-        if (queue->first && (due == 0 || queue->first->accepted_ns + delay < due))
-            due = queue->first->accepted_ns + delay;
-    return due;
-}
-
-/* The queue whose turn it is: by priority, then by its oldest task. Left out are those that had no
- * space in this round. */
-static struct queue *choose(const struct worker *worker, uint64_t now) {
-    struct queue *best = NULL;
-    for (struct queue *queue = worker->queues; queue; queue = queue->next) {
-        if (!queue->first || queue->blocked == worker->round || !is_due(worker, queue, now))
-            continue;
-        if (!best || queue->priority > best->priority ||
-            (queue->priority == best->priority && queue->first->sequence < best->first->sequence))
-            best = queue;
-    }
-    return best;
-}
-
-/* ---- Launching ---- */
-
-static bool is_late(const struct task *task, uint64_t now) {
-    return task->deadline_ns != 0 && now >= task->deadline_ns;
+uint64_t batch_due_ns(const struct worker *worker, uint64_t now) {
+    return queue_due_ns(worker, now);
 }
 
 static struct flight *free_flight(struct worker *worker) {
@@ -209,138 +123,167 @@ static void mark_launched(struct worker *worker, const struct flight *flight, ui
     }
 }
 
-static void fail_flight(struct worker *worker, struct flight *flight,
-                        const struct xop_error *error) {
-    for (uint32_t i = 0; i < flight->group.ncalls; i++)
-        batch_complete(worker, flight->tasks[i], error->status, error->message, 0, 0);
+/* The backend did not take the flight: nothing of it was started after all. */
+static void unmark_launched(struct worker *worker, const struct flight *flight) {
+    for (uint32_t i = 0; i < flight->group.ncalls; i++) {
+        struct task *task = flight->tasks[i];
+        struct seam_result *result = &worker->lanes[task->lane].results[task->index];
+        task->launched_ns = 0;
+        task->batch = 0;
+        atomic_store_explicit(&result->launched, 0, memory_order_relaxed);
+        atomic_store_explicit(&result->launched_ns, 0, memory_order_relaxed);
+    }
 }
 
-/* Submits a flight. What a group is too large for is tried one by one. */
+/* Submits a flight; false where the device is lost. What a group is too large for is tried one by
+ * one. */
 static bool submit(struct worker *worker, struct flight *flight, struct xop_error *error) {
+    uint32_t n = flight->group.ncalls;
     mark_launched(worker, flight, worker_now());
+    *error = (struct xop_error){XOP_OK, ""};
     enum xop_status status = worker->api->submit(worker->backend, &flight->group, error);
     if (status == XOP_OK) {
         flight->busy = true;
         worker->in_flight++;
         return true;
     }
+    if (error->status != status)
+        xop_fail(error, status, "operator %s could not be launched", flight->group.op->name);
     if (status == XOP_DEVICE_FAULT)
         return false;
-    if (status == XOP_RESOURCE_EXHAUSTED && flight->group.ncalls > 1) {
-        for (uint32_t i = flight->group.ncalls; i > 0; i--) {
-            struct task *task = flight->tasks[i - 1];
-            task->next = worker->again;
-            worker->again = task;
-        }
-        return true;
-    }
-    error->status = status;
-    fail_flight(worker, flight, error);
-    return true;
-}
-
-/* Fills a flight from a queue, as far as company, bytes and outbox allow; false where not even the
- * first task has space. */
-static bool gather(struct worker *worker, struct queue *queue, struct flight *flight) {
-    uint64_t bytes = 0, now = worker_now();
-    uint32_t limit = group_limit(worker, queue);
-    begin_flight(flight, queue->first);
-    while (queue->first && flight->group.ncalls < limit) {
-        struct task *task = queue->first;
-        if (is_late(task, now)) {
-            pop(worker, queue);
-            batch_complete(worker, task, XOP_DEADLINE_EXCEEDED,
-                           "the deadline passed before it was started", 0, 0);
+    unmark_launched(worker, flight);
+    for (uint32_t i = n; i > 0; i--) {
+        struct task *task = flight->tasks[i - 1];
+        if (status != XOP_RESOURCE_EXHAUSTED || n == 1) {
+            batch_complete(worker, task, status, error->message, 0, 0);
             continue;
         }
-        bytes += task->plan.bytes;
-        if (flight->group.ncalls > 0 && bytes > GROUP_BYTES)
-            break;
-        if (!outbox_take(&worker->outbox, task))
-            return flight->group.ncalls > 0;
-        add_to_flight(flight, pop(worker, queue));
+        task->next = worker->again;
+        worker->again = task;
     }
     return true;
 }
 
-/* One task alone: a suspect, or one of a group that was too large. */
-static bool launch_one(struct worker *worker, struct task *task, bool *fault,
+/* Space for a task's outputs. The first that finds none waits; what comes after it may take space
+ * only so often, and then only such as the one that waits has no use for. */
+static bool take_space(struct worker *worker, struct task *task, struct task **waiting) {
+    bool held_up = *waiting && (*waiting)->passed_by >= MAX_PASSES;
+    if (task->block_needed == 0)
+        return outbox_take(&worker->outbox, task, false);
+    if (held_up && (*waiting)->block_needed <= OUTBOX_SMALL)
+        return false;
+    if (!outbox_take(&worker->outbox, task, held_up)) {
+        if (!*waiting)
+            *waiting = task;
+        return false;
+    }
+    if (*waiting)
+        (*waiting)->passed_by++;
+    return true;
+}
+
+/* Fills a flight from a queue, as far as company, bytes and outbox allow. Returns how many tasks
+ * that concerned, those that were late included. */
+static uint32_t gather(struct worker *worker, struct queue *queue, struct flight *flight,
+                       struct task **waiting) {
+    uint64_t bytes = 0, now = worker_now();
+    uint32_t limit = queue_group_limit(worker, queue), late = 0, looks = 0;
+    struct task **at = &queue->first;
+    begin_flight(flight, queue->first);
+    while (*at && flight->group.ncalls < limit && looks < MAX_LOOKS) {
+        struct task *task = *at;
+        if (is_late(task, now)) {
+            complete_late(worker, queue_remove(queue, at));
+            late++;
+            continue;
+        }
+        if (flight->group.ncalls > 0 && task->bytes > GROUP_BYTES - bytes)
+            break;
+        if (!take_space(worker, task, waiting)) {
+            at = &task->next;
+            looks++;
+            continue;
+        }
+        add_to_flight(flight, queue_remove(queue, at));
+        if (task->bytes >= GROUP_BYTES)
+            break;
+        bytes += task->bytes;
+    }
+    return flight->group.ncalls + late;
+}
+
+/* One task by itself: a suspect, or one of a group that was too large. */
+static void launch_one(struct worker *worker, struct task *task, bool *fault,
                        struct xop_error *error) {
     struct flight *flight = free_flight(worker);
-    if (task->block_bytes == 0 && !outbox_take(&worker->outbox, task))
-        return false;
+    if (is_late(task, worker_now())) {
+        complete_late(worker, task);
+        return;
+    }
     begin_flight(flight, task);
     add_to_flight(flight, task);
     *fault = !submit(worker, flight, error);
-    return true;
 }
 
 /* Suspects run with nothing else on the device, and nothing starts while there are any. */
 static uint32_t launch_alone(struct worker *worker, bool *fault, struct xop_error *error) {
     struct task *task = worker->alone;
-    if (worker->in_flight > 0 || !launch_one(worker, task, fault, error))
+    if (worker->in_flight > 0)
         return 0;
-    /* The task may be complete by now, but its link is as it was. */
+    if (!is_late(task, worker_now()) && !outbox_take(&worker->outbox, task, false))
+        return 0;
     worker->alone = task->next;
     if (!worker->alone)
         worker->alone_last = &worker->alone;
+    launch_one(worker, task, fault, error);
+    worker->alone_runs = worker->in_flight > 0;
     return 1;
 }
 
-static uint32_t launch_again(struct worker *worker, bool *fault, struct xop_error *error) {
-    struct task *task = worker->again, *next = task->next;
-    if (!launch_one(worker, task, fault, error))
-        return 0;
-    worker->again = next;
-    return 1;
+/* Those of a split group hold their space already. */
+static void launch_again(struct worker *worker, bool *fault, struct xop_error *error) {
+    struct task *task = worker->again;
+    worker->again = task->next;
+    launch_one(worker, task, fault, error);
 }
 
-/* The next group of a queue; false where it has no space for its first task. */
-static bool launch_group(struct worker *worker, struct queue *queue, struct flight *flight,
-                         uint32_t *launched, bool *fault, struct xop_error *error) {
-    if (!gather(worker, queue, flight)) {
+/* The next group of a queue, if it can have space. */
+static uint32_t launch_group(struct worker *worker, struct queue *queue, struct flight *flight,
+                             struct task **waiting, bool *fault, struct xop_error *error) {
+    uint32_t n = gather(worker, queue, flight, waiting);
+    if (n == 0)
         queue->blocked = worker->round;
-        return false;
-    }
-    if (flight->group.ncalls > 0) { /* else all were late */
-        *launched += flight->group.ncalls;
+    if (flight->group.ncalls > 0)
         *fault = !submit(worker, flight, error);
-    }
-    return true;
+    return n;
 }
 
 uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *error) {
+    struct task *waiting = NULL; /* the oldest of this round that found no space */
+    struct flight *flight;
+    struct queue *queue;
     uint32_t launched = 0;
-    bool blocked = false;
-    worker->round++;
     *fault = false;
-    if (worker->alone)
-        return launch_alone(worker, fault, error);
-    while (!*fault && worker->api->free_lanes(worker->backend) > 0) {
-        struct flight *flight = free_flight(worker);
-        struct queue *queue = worker->pending > 0 ? choose(worker, worker_now()) : NULL;
-        if (!flight)
-            break;
+    worker->alone_runs &= worker->in_flight > 0;
+    if (worker->alone_runs)
+        return 0;
+    worker->round++;
+    while (!*fault && worker->api->free_lanes(worker->backend) > 0 &&
+           (flight = free_flight(worker))) {
         if (worker->again) {
-            if (launch_again(worker, fault, error) == 0)
-                break;
+            launch_again(worker, fault, error);
             launched++;
-            continue;
-        }
-        if (!queue)
+        } else if (worker->alone) {
+            /* After those of a split group, whose space it might wait for. */
+            launched += launch_alone(worker, fault, error);
             break;
-        if (launch_group(worker, queue, flight, &launched, fault, error)) {
-            /* It went past one that waits for space: not for ever. */
-            worker->passed_by += blocked;
-            continue;
-        }
-        blocked = true;
-        if (worker->passed_by >= MAX_PASSES)
+        } else if ((queue = queue_choose(worker, worker_now()))) {
+            launched += launch_group(worker, queue, flight, &waiting, fault, error);
+        } else {
             break;
+        }
     }
-    if (!blocked)
-        worker->passed_by = 0;
-    drop_empty(worker);
+    queue_drop_empty(worker);
     return launched;
 }
 
@@ -350,6 +293,8 @@ static void finish_task(struct worker *worker, const struct xop_group *group, st
     const struct xop_signature *signature = task_signature(task);
     struct xop_error error = group->error;
     enum xop_status status = group->status;
+    if (status != XOP_OK && error.status != status)
+        xop_fail(&error, status, "operator %s failed without giving a reason", task->op->name);
     if (status == XOP_OK && task->bad_index != UINT64_MAX && signature->index_operand >= 0)
         status = xop_fail(&error, XOP_INVALID_ARGUMENT,
                           "input %s of %s is out of range at its element %llu",
@@ -373,6 +318,11 @@ uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *erro
     }
     for (uint32_t i = 0; i < count; i++) {
         struct flight *flight = done[i]->owner;
+        if (done[i]->status == XOP_DEVICE_FAULT) {
+            *error = done[i]->error;
+            *fault = true;
+            return finished;
+        }
         for (uint32_t k = 0; k < done[i]->ncalls; k++)
             finish_task(worker, done[i], flight->tasks[k]);
         finished += done[i]->ncalls;
@@ -407,12 +357,5 @@ void batch_close(struct worker *worker) {
         free(worker->flights[i].plans);
     }
     free(worker->flights);
-    for (struct queue *queue = worker->queues, *next; queue; queue = next) {
-        next = queue->next;
-        free(queue);
-    }
-    for (struct queue *queue = worker->spare_queues, *next; queue; queue = next) {
-        next = queue->next;
-        free(queue);
-    }
+    queue_close(worker);
 }

@@ -23,8 +23,8 @@ uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *erro
 /* Takes what the backend has finished; returns how many tasks that were. */
 uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *error);
 
-/* When a group that waits for company has to go, in ns; 0 where none waits. */
-uint64_t batch_due_ns(const struct worker *worker);
+/* When the next group that waits for company at `now` has to go, in ns; 0 where none waits. */
+uint64_t batch_due_ns(const struct worker *worker, uint64_t now);
 
 /* Publishes a task's end: status and, where it is OK, its outputs. */
 void batch_complete(struct worker *worker, struct task *task, enum xop_status status,

@@ -18,10 +18,8 @@ static enum xop_status nonsense(struct xop_error *error, const char *what) {
 /* Copies tensors and attributes out of the record, or out of the inbox where they did not fit. */
 static enum xop_status copy_arguments(struct worker *worker, struct task *task,
                                       const struct seam_request *from, uint64_t offset,
-                                      size_t bytes, const unsigned char **arguments,
+                                      size_t bytes, unsigned char **arguments,
                                       struct xop_error *error) {
-    free(task->long_arguments);
-    task->long_arguments = NULL;
     if (offset == UINT64_MAX) {
         if (bytes > sizeof task->arguments)
             return nonsense(error, "arguments that do not fit");
@@ -32,9 +30,15 @@ static enum xop_status copy_arguments(struct worker *worker, struct task *task,
     if (offset % 8 != 0 || offset > worker->setup.inbox_bytes ||
         bytes > worker->setup.inbox_bytes - offset)
         return nonsense(error, "arguments outside the inbox");
-    task->long_arguments = malloc(bytes ? bytes : 1);
-    if (!task->long_arguments)
-        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the worker is out of memory");
+    if (bytes > task->long_capacity) {
+        unsigned char *larger = realloc(task->long_arguments, bytes);
+        if (!larger)
+            return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the worker is out of memory");
+        task->long_arguments = larger;
+        task->long_capacity = bytes;
+    }
+    if (bytes == 0)
+        return XOP_OK; /* *arguments stays the record's own, of which nothing is read */
     memcpy(task->long_arguments, worker->inbox + offset, bytes);
     *arguments = task->long_arguments;
     return XOP_OK;
@@ -45,11 +49,15 @@ static enum xop_status copy_arguments(struct worker *worker, struct task *task,
 static enum xop_status read_tensor(const struct seam_tensor *from, struct xop_tensor *to,
                                    uint64_t *bytes, struct xop_error *error) {
     *bytes = 0;
-    *to = (struct xop_tensor){.dtype = (enum xop_dtype)from->dtype, .rank = from->rank};
+    *to = (struct xop_tensor){.dtype = XOP_DTYPE_NONE};
     if (from->dtype >= XOP_DTYPE_COUNT || from->rank > XOP_MAX_RANK)
         return nonsense(error, "a tensor with an impossible dtype or rank");
-    memcpy(to->shape, from->shape, sizeof to->shape);
-    if (to->dtype != XOP_DTYPE_NONE && !xop_tensor_bytes(to, bytes))
+    if (from->dtype == XOP_DTYPE_NONE)
+        return XOP_OK;
+    to->dtype = (enum xop_dtype)from->dtype;
+    to->rank = from->rank;
+    memcpy(to->shape, from->shape, from->rank * sizeof *to->shape);
+    if (!xop_tensor_bytes(to, bytes))
         return nonsense(error, "a tensor of impossible size");
     return XOP_OK;
 }
@@ -217,6 +225,17 @@ static enum xop_status read_outputs(struct worker *worker, struct task *task,
 
 /* ---- The whole ---- */
 
+/* What a launch moves, which decides what may share one: at least what lies in the shared memory,
+ * whatever the operator says it costs. */
+static uint64_t moved_bytes(const struct task *task) {
+    const struct xop_signature *signature = task_signature(task);
+    uint64_t sum = task->block_needed, bytes;
+    for (uint32_t i = 0; i < signature->nin; i++)
+        if (task->in[i].data && xop_tensor_bytes(&task->in[i], &bytes))
+            sum += bytes; /* each at most the inbox, so no sum overflows */
+    return task->plan.bytes > sum ? task->plan.bytes : sum;
+}
+
 static enum xop_status plan(struct task *task, struct xop_error *error) {
     struct xop_call call = {.in = task->in, .attrs = task->attrs};
     memset(&task->plan, 0, sizeof task->plan);
@@ -230,16 +249,19 @@ static enum xop_status plan(struct task *task, struct xop_error *error) {
 enum xop_status intake_read(struct worker *worker, struct task *task, struct xop_error *error) {
     const struct seam_request *shared = &worker->lanes[task->lane].requests[task->index];
     struct seam_request head;
-    const unsigned char *arguments = task->arguments;
+    uint64_t now = worker_now();
+    unsigned char *arguments = task->arguments;
     memcpy(&head, shared, offsetof(struct seam_request, arguments));
     task->tag = head.tag;
     task->deadline_ns = head.deadline_ns;
-    task->accepted_ns = head.accepted_ns;
+    /* One from the future would wait for company until then. */
+    task->accepted_ns = head.accepted_ns < now ? head.accepted_ns : now;
     task->launched_ns = 0;
     task->priority = head.priority;
     task->check = head.flags & SEAM_CHECK;
     task->alone = head.flags & SEAM_ALONE;
-    task->block_bytes = 0;
+    task->block_needed = task->block_bytes = 0;
+    task->passed_by = 0;
     task->bad_index = UINT64_MAX;
     task->batch = 0;
     task->op = NULL;
@@ -261,5 +283,8 @@ enum xop_status intake_read(struct worker *worker, struct task *task, struct xop
         attributes_read(task, arguments + tensors, head.attr_bytes, head.nattrs, error) != XOP_OK ||
         plan(task, error) != XOP_OK)
         return error->status;
-    return read_outputs(worker, task, list + head.nin, head.nout, error);
+    if (read_outputs(worker, task, list + head.nin, head.nout, error) != XOP_OK)
+        return error->status;
+    task->bytes = moved_bytes(task);
+    return XOP_OK;
 }

@@ -14,7 +14,7 @@
 /* Records taken from one lane before the others have their turn. */
 #define TURN 256
 /* The heartbeat's longest pause, and how long a loop sleeps at most that has to ask its backend. */
-#define BEAT_NS UINT64_C(200000000)
+#define BEAT_NS UINT64_C(100000000)
 #define ASK_NS UINT64_C(50000)
 #define INFO_NS UINT64_C(1000000000)
 
@@ -57,28 +57,54 @@ static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
         batch_add(worker, task);
     else
         batch_complete(worker, task, status, error.message, 0, 0);
+    if (status == XOP_INTERNAL && !worker->told_internal) {
+        log_error("lane %u, record %llu: %s", lane, (unsigned long long)index, error.message);
+        worker->told_internal = true; /* a faulty front may send any number of them */
+    }
 }
 
-static uint32_t take_releases(struct worker *worker, struct seam_lane *lane) {
-    uint32_t n = 0;
+/* Said once: a lane whose positions are impossible stays so. */
+static void tell_broken(struct worker *worker, uint32_t lane) {
+    if (!worker->lane_broken[lane])
+        log_error("lane %u: its rings have impossible positions, the front is faulty", lane);
+    worker->lane_broken[lane] = true;
+}
+
+static uint32_t take_releases(struct worker *worker, uint32_t index) {
+    struct seam_lane *lane = &worker->lanes[index];
+    enum ring_outcome outcome = RING_OK;
+    uint32_t n = 0, most = lane->release.capacity;
     uint64_t offset;
-    while (ring_pop(&lane->release, &offset) == RING_OK) {
+    while (n < most && (outcome = ring_pop(&lane->release, &offset)) == RING_OK) {
         n++;
         if (!outbox_give(&worker->outbox, offset))
             log_error("a block at %llu was released that is not held", (unsigned long long)offset);
     }
+    if (outcome == RING_CORRUPT)
+        tell_broken(worker, index);
+    return n;
+}
+
+static uint32_t take_submissions(struct worker *worker, uint32_t lane) {
+    enum ring_outcome outcome = RING_OK;
+    uint32_t n = 0;
+    uint64_t index;
+    while (n < TURN && (outcome = ring_pop(&worker->lanes[lane].submit, &index)) == RING_OK) {
+        take_in(worker, lane, index);
+        n++;
+    }
+    if (outcome == RING_CORRUPT)
+        tell_broken(worker, lane);
     return n;
 }
 
 static uint32_t take_lanes(struct worker *worker) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < worker->setup.lanes; i++) {
-        struct seam_lane *lane = &worker->lanes[i];
-        uint64_t index;
-        n += take_releases(worker, lane);
-        for (int k = 0; k < TURN && ring_pop(&lane->submit, &index) == RING_OK; k++, n++)
-            take_in(worker, i, index);
-    }
+    for (uint32_t i = 0; i < worker->setup.lanes; i++)
+        n += take_releases(worker, i);
+    for (uint32_t i = 0; i < worker->setup.lanes; i++)
+        n += take_submissions(worker, (worker->first_lane + i) % worker->setup.lanes);
+    worker->first_lane = (worker->first_lane + 1) % worker->setup.lanes;
     return n;
 }
 
@@ -124,7 +150,7 @@ static void read_control(struct worker *worker) {
 /* How long the loop may sleep: until its heart has to beat, a group has to go, or a backend that
  * does not say when it is done has to be asked. */
 static uint64_t sleep_ns(const struct worker *worker, uint64_t now) {
-    uint64_t ns = BEAT_NS, due = batch_due_ns(worker);
+    uint64_t ns = BEAT_NS, due = batch_due_ns(worker, now);
     if (worker->in_flight > 0 && worker->api->descriptor(worker->backend) < 0)
         ns = ASK_NS;
     if (due > 0)

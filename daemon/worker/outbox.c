@@ -3,7 +3,6 @@
 #include <string.h>
 
 #define ALIGNMENT 64u
-#define SMALL (UINT64_C(64) << 10)
 #define GUARD_BYTE 0xa5
 #define POISON_BYTE 0xff /* a NaN in every floating type, -1 in every integer */
 
@@ -69,14 +68,16 @@ static void format_bytes(uint64_t bytes, char *out, size_t capacity) {
     snprintf(out, capacity, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 }
 
-enum xop_status outbox_check(const struct outbox *outbox, const struct task *task,
+enum xop_status outbox_check(const struct outbox *outbox, struct task *task,
                              struct xop_error *error) {
     const struct xop_signature *signature = task_signature(task);
-    uint64_t total;
+    uint64_t total = 0;
     uint32_t largest = 0;
     char needs[32], has[32];
-    if (total_bytes(task, &total) && total <= arena_bytes(outbox->large))
+    if (total_bytes(task, &total) && total <= arena_bytes(outbox->large)) {
+        task->block_needed = total;
         return XOP_OK;
+    }
     for (uint32_t i = 0; i < signature->nout; i++)
         if (output_bytes(task, i) > output_bytes(task, largest))
             largest = i;
@@ -87,16 +88,15 @@ enum xop_status outbox_check(const struct outbox *outbox, const struct task *tas
                     signature->out[largest].name, needs, has);
 }
 
-bool outbox_take(struct outbox *outbox, struct task *task) {
+bool outbox_take(struct outbox *outbox, struct task *task, bool small_only) {
     const struct xop_signature *signature = task_signature(task);
-    uint64_t total = 0, offset, end = 0, at = 0;
+    uint64_t total = task->block_needed, offset, end = 0, at = 0;
     task->block_bytes = 0;
-    total_bytes(task, &total);
     if (total == 0)
         return true;
-    if (total <= SMALL && arena_take(outbox->small, total, &offset))
+    if (total <= OUTBOX_SMALL && arena_take(outbox->small, total, &offset))
         task->block_offset = offset;
-    else if (arena_take(outbox->large, total, &offset))
+    else if (!small_only && arena_take(outbox->large, total, &offset))
         task->block_offset = outbox->small_bytes + offset;
     else
         return false;

@@ -10,18 +10,20 @@
 #include "state.h"
 
 #define OUTBOX_GUARD 256u
+#define OUTBOX_SMALL (UINT64_C(64) << 10) /* a small result has no more bytes */
 
 enum xop_status outbox_open(struct outbox *outbox, void *base, uint64_t bytes,
                             struct xop_error *error);
 void outbox_close(struct outbox *outbox);
 
-/* RESOURCE_EXHAUSTED where the task's outputs could never fit, naming the largest. */
-enum xop_status outbox_check(const struct outbox *outbox, const struct task *task,
+/* Sets task->block_needed; RESOURCE_EXHAUSTED where the task's outputs could never fit, naming the
+ * largest. */
+enum xop_status outbox_check(const struct outbox *outbox, struct task *task,
                              struct xop_error *error);
 
-/* Takes the block and sets task->out[].data of what is wanted; false where there is no space now.
- */
-bool outbox_take(struct outbox *outbox, struct task *task);
+/* Takes the block and sets task->out[].data of what is wanted; false where there is no space now,
+ * or none in the part for small results where only that may be used. */
+bool outbox_take(struct outbox *outbox, struct task *task, bool small_only);
 /* Gives a block back; false where none starts there. */
 bool outbox_give(struct outbox *outbox, uint64_t offset);
 

@@ -35,10 +35,14 @@ struct task {
     uint64_t attrs_hash;
     enum xop_dtype dtype; /* the call's common one */
     struct xop_plan plan;
+    uint64_t bytes;                     /* that a launch of it moves */
+    uint64_t block_needed;              /* bytes of the outbox that its outputs take */
     uint64_t block_offset, block_bytes; /* of the outbox; bytes 0: none */
+    uint32_t passed_by;                 /* tasks that took space since this one found none */
     uint64_t bad_index;
     uint32_t batch;
-    unsigned char *long_arguments;
+    unsigned char *long_arguments; /* grows and is kept */
+    size_t long_capacity;
     alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
 };
 
@@ -50,7 +54,7 @@ struct queue {
     enum xop_dtype dtype;
     uint64_t group;
     int priority;
-    bool check;
+    bool check, small; /* small: results of the outbox's small part */
     struct task *first, **last;
     uint32_t count;
     uint64_t blocked; /* the round in which there was no space for its first task */
@@ -78,7 +82,10 @@ struct worker {
     int lane_fds[SEAM_MAX_LANES];
     struct seam_header *header;
     struct seam_lane lanes[SEAM_MAX_LANES];
-    bool lane_rings[SEAM_MAX_LANES]; /* completions were pushed since the bell rang */
+    bool lane_rings[SEAM_MAX_LANES];  /* completions were pushed since the bell rang */
+    bool lane_broken[SEAM_MAX_LANES]; /* its rings are impossible, and the log says so */
+    bool told_internal;               /* the log has had a record that is not well-formed */
+    uint32_t first_lane;              /* whose turn it is to be first */
     const unsigned char *inbox;
     struct outbox outbox;
 
@@ -93,12 +100,11 @@ struct worker {
     uint64_t sequence;
     struct queue *queues, *spare_queues;
     struct task *alone, **alone_last; /* suspects, in order */
+    bool alone_runs;                  /* what is in flight is a suspect */
     struct task *again;               /* of groups that were too large, one by one */
     struct flight *flights;
     uint32_t nflights, in_flight;
-    uint32_t pending;   /* tasks in queues */
-    uint64_t round;     /* of launching */
-    uint32_t passed_by; /* launches since the oldest task that waits for space was passed over */
+    uint64_t round; /* of launching */
     bool stop;
     uint64_t last_work_ns, last_info_ns;
 };

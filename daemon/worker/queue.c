@@ -1,0 +1,117 @@
+#include "queue.h"
+
+#include "attributes.h"
+#include "outbox.h"
+
+#include <stdlib.h>
+
+static bool belongs(const struct queue *queue, const struct task *task) {
+    return queue->op == task->op && queue->pass == task->pass && queue->dtype == task->dtype &&
+           queue->group == task->plan.group && queue->priority == task->priority &&
+           queue->check == task->check && queue->small == (task->block_needed <= OUTBOX_SMALL) &&
+           queue->first && attributes_equal(queue->first, task);
+}
+
+static struct queue *new_queue(struct worker *worker, const struct task *task) {
+    struct queue *queue = worker->spare_queues;
+    if (queue)
+        worker->spare_queues = queue->next;
+    else if (!(queue = malloc(sizeof *queue)))
+        return NULL;
+    *queue = (struct queue){.next = worker->queues,
+                            .op = task->op,
+                            .pass = task->pass,
+                            .dtype = task->dtype,
+                            .group = task->plan.group,
+                            .priority = task->priority,
+                            .check = task->check,
+                            .small = task->block_needed <= OUTBOX_SMALL};
+    queue->last = &queue->first;
+    worker->queues = queue;
+    return queue;
+}
+
+bool queue_add(struct worker *worker, struct task *task) {
+    struct queue *queue = worker->queues;
+    while (queue && !belongs(queue, task))
+        queue = queue->next;
+    if (!queue && !(queue = new_queue(worker, task)))
+        return false;
+    task->next = NULL;
+    *queue->last = task;
+    queue->last = &task->next;
+    queue->count++;
+    return true;
+}
+
+struct task *queue_remove(struct queue *queue, struct task **at) {
+    struct task *task = *at;
+    *at = task->next;
+    if (!*at)
+        queue->last = at;
+    queue->count--;
+    return task;
+}
+
+uint32_t queue_group_limit(const struct worker *worker, const struct queue *queue) {
+    uint32_t limit = queue->op->pass[queue->pass].max_group;
+    if (limit == 0 || queue->check)
+        limit = 1; /* what writes outside its output must be found out by name */
+    return limit < worker->setup.batch_max ? limit : worker->setup.batch_max;
+}
+
+static uint64_t due_ns(const struct worker *worker, const struct queue *queue) {
+    uint64_t delay = (uint64_t)worker->setup.batch_max_delay_us * 1000;
+    if (delay == 0 || queue->count >= queue_group_limit(worker, queue))
+        return 0;
+    return queue->first->accepted_ns + delay;
+}
+
+uint64_t queue_due_ns(const struct worker *worker, uint64_t now) {
+    uint64_t next = 0;
+    for (const struct queue *queue = worker->queues; queue; queue = queue->next) {
+        uint64_t due = queue->first ? due_ns(worker, queue) : 0;
+        if (due > now && (next == 0 || due < next))
+            next = due;
+    }
+    return next;
+}
+
+struct queue *queue_choose(const struct worker *worker, uint64_t now) {
+    struct queue *best = NULL;
+    for (struct queue *queue = worker->queues; queue; queue = queue->next) {
+        if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now)
+            continue;
+        if (!best || queue->priority > best->priority ||
+            (queue->priority == best->priority && queue->first->sequence < best->first->sequence))
+            best = queue;
+    }
+    return best;
+}
+
+void queue_drop_empty(struct worker *worker) {
+    for (struct queue **at = &worker->queues; *at;) {
+        struct queue *queue = *at;
+        if (queue->first) {
+            at = &queue->next;
+            continue;
+        }
+        *at = queue->next;
+        queue->next = worker->spare_queues;
+        worker->spare_queues = queue;
+    }
+}
+
+static void free_list(struct queue *queue) {
+    while (queue) {
+        struct queue *next = queue->next;
+        free(queue);
+        queue = next;
+    }
+}
+
+void queue_close(struct worker *worker) {
+    free_list(worker->queues);
+    free_list(worker->spare_queues);
+    worker->queues = worker->spare_queues = NULL;
+}

@@ -1,0 +1,318 @@
+/*
+ * A worker's loop as a thread over one mapping, a front made for the purpose on the other side, and
+ * a backend that completes groups when it is told to. For tests of what daemon/worker does.
+ */
+#ifndef TESTS_WORKER_FIXTURE_H
+#define TESTS_WORKER_FIXTURE_H
+
+#include "daemon/worker/loop.h"
+#include "daemon/worker/operators.h"
+#include "daemon/worker/outbox.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RECORDS = 64, LANES_OF_BACKEND = 2, INBOX = 2 << 20, OUTBOX = 1 << 20, MAX_GROUP = 8 };
+
+/* ---- An operator: y = x + 1 in f32, and one that writes behind its end ---- */
+
+static inline enum xop_status infer(const struct xop_call *call, struct xop_plan *plan,
+                                    struct xop_error *error) {
+    if (call->in[0].rank != 1)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "x has one dimension");
+    plan->out[0] = call->in[0];
+    plan->out[0].data = NULL;
+    plan->bytes = 8 * (uint64_t)call->in[0].shape[0];
+    return XOP_OK;
+}
+
+static inline enum xop_status launch(const struct xop_launch *l, struct xop_error *error) {
+    (void)error;
+    for (uint32_t c = 0; c < l->ncalls; c++)
+        for (int64_t i = 0; i < l->calls[c].in[0].shape[0]; i++)
+            ((float *)l->calls[c].out[0].data)[i] = ((float *)l->calls[c].in[0].data)[i] + 1;
+    return XOP_OK;
+}
+
+static inline enum xop_status launch_too_far(const struct xop_launch *l, struct xop_error *error) {
+    launch(l, error);
+    ((float *)l->calls[0].out[0].data)[l->calls[0].in[0].shape[0]] = 0;
+    return XOP_OK;
+}
+
+static const struct xop_operand x = {"x", "anything", 0, 0}, y = {"y", "x + 1", 0, 0};
+static const struct xop_attr_spec attrs[] = {
+    {"eps", "a number", XOP_ATTR_FLOAT, false, {"eps", XOP_ATTR_FLOAT, 1, {.f = 0.5}}},
+    {"mode", "a word", XOP_ATTR_STRING, false, {"mode", XOP_ATTR_STRING, 1, {.string = "a"}}}};
+#define OP(op_name, launch_fn)                                                                     \
+    {                                                                                              \
+        .abi = XOP_OP_ABI, .name = op_name, .doc = "", .dtypes = XOP_DTYPE_BIT(XOP_F32),           \
+        .attrs = attrs, .nattrs = 2, .pass = {                                                     \
+            {&x, &y, 1, 1, infer, launch_fn, MAX_GROUP, -1}                                        \
+        }                                                                                          \
+    }
+static const struct xop_op good = OP("good", launch), far = OP("far", launch_too_far);
+static const struct xop_op picks = {.abi = XOP_OP_ABI,
+                                    .name = "picks",
+                                    .doc = "",
+                                    .dtypes = XOP_DTYPE_BIT(XOP_F32),
+                                    .pass = {{&x, &y, 1, 1, infer, launch, 1, 0}}};
+static const struct xop_op *const ops[] = {&good, &far, &picks};
+static const struct xop_library fixture_library = {XOP_OP_ABI, "fake", ops, 3};
+
+/* ---- A backend that computes when it is polled, and only while it is let ---- */
+
+static struct fake {
+    pthread_mutex_t lock;
+    struct xop_group *groups[LANES_OF_BACKEND];
+    uint32_t n, submitted, calls, largest;
+    uint32_t rounds;       /* times that the loop asked or polled */
+    uint32_t too_many;     /* groups of more calls are refused; 0: none */
+    bool hold, lose, full; /* full: refuses single calls as well */
+    uint64_t bad_index;
+    uint32_t beside; /* the most groups that were there when one came */
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static inline uint32_t fake_free(struct xop_backend *b) {
+    (void)b;
+    pthread_mutex_lock(&fake.lock);
+    uint32_t n = LANES_OF_BACKEND - fake.n;
+    fake.rounds++;
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}
+
+static inline enum xop_status fake_submit(struct xop_backend *b, struct xop_group *group,
+                                          struct xop_error *error) {
+    enum xop_status status = XOP_OK;
+    (void)b;
+    pthread_mutex_lock(&fake.lock);
+    if (fake.full || (fake.too_many && group->ncalls > fake.too_many)) {
+        status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no workspace for %u", group->ncalls);
+        goto out;
+    }
+    fake.beside = fake.n > fake.beside ? fake.n : fake.beside;
+    fake.groups[fake.n++] = group;
+    fake.submitted++;
+    fake.calls += group->ncalls;
+    fake.largest = group->ncalls > fake.largest ? group->ncalls : fake.largest;
+out:
+    pthread_mutex_unlock(&fake.lock);
+    return status;
+}
+
+static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group **groups,
+                                        uint32_t max, uint32_t *count, struct xop_error *error) {
+    (void)b, (void)max;
+    *count = 0;
+    pthread_mutex_lock(&fake.lock);
+    fake.rounds++;
+    bool lose = fake.lose;
+    while (!fake.hold && fake.n > 0) {
+        struct xop_group *group = fake.groups[--fake.n];
+        struct xop_launch l = {.ncalls = group->ncalls, .calls = group->calls};
+        group->status = group->op->pass[0].launch(&l, &group->error);
+        if (fake.bad_index)
+            *group->calls[0].bad_index = fake.bad_index;
+        groups[(*count)++] = group;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return lose ? xop_fail(error, XOP_DEVICE_FAULT, "the device is lost") : XOP_OK;
+}
+
+static inline int fake_descriptor(struct xop_backend *b) {
+    (void)b;
+    return -1;
+}
+
+static inline void fake_info(struct xop_backend *b, struct xop_device_info *info) {
+    (void)b;
+    *info = (struct xop_device_info){.backend = "fake", .lanes = LANES_OF_BACKEND};
+}
+
+static const struct xop_backend_api api = {.abi = XOP_BACKEND_ABI,
+                                           .name = "fake",
+                                           .info = fake_info,
+                                           .free_lanes = fake_free,
+                                           .submit = fake_submit,
+                                           .poll = fake_poll,
+                                           .descriptor = fake_descriptor};
+
+static inline void fake_set(uint32_t too_many, bool full, uint64_t bad_index) {
+    pthread_mutex_lock(&fake.lock);
+    fake.too_many = too_many;
+    fake.full = full;
+    fake.bad_index = bad_index;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static inline void set_hold(bool hold) {
+    pthread_mutex_lock(&fake.lock);
+    fake.hold = hold;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static inline uint32_t submitted(void) {
+    pthread_mutex_lock(&fake.lock);
+    uint32_t n = fake.submitted;
+    pthread_mutex_unlock(&fake.lock);
+    return n;
+}
+
+/* ---- The front's side ---- */
+
+static struct front {
+    struct worker worker;
+    struct seam_lane lane;
+    pthread_t thread;
+    int control;
+    enum xop_status ended;
+    unsigned char *inbox;
+    uint64_t tag;
+} front;
+
+static inline void *run_loop(void *arg) {
+    struct xop_error error;
+    (void)arg;
+    front.ended = loop_run(&front.worker, &error);
+    return NULL;
+}
+
+static inline int start_with(const struct xop_library *library, uint32_t delay_us) {
+    struct worker *w = &front.worker;
+    struct xop_error error;
+    int sockets[2];
+    memset(&front, 0, sizeof front);
+    memset(&fake.groups, 0, sizeof fake - offsetof(struct fake, groups));
+    size_t bytes = (seam_bytes(1, RECORDS) + 63) / 64 * 64;
+    w->header = aligned_alloc(64, bytes);
+    memset((void *)w->header, 0, bytes);
+    w->setup = (struct seam_setup){.lanes = 1,
+                                   .records = RECORDS,
+                                   .inbox_bytes = INBOX,
+                                   .outbox_bytes = OUTBOX,
+                                   .poll_us = 20,
+                                   .batch_max = 256,
+                                   .batch_max_delay_us = delay_us};
+    seam_view(w->header, 0, RECORDS, &w->lanes[0]);
+    seam_view(w->header, 0, RECORDS, &front.lane);
+    front.inbox = aligned_alloc(64, INBOX);
+    memset(front.inbox, 0, INBOX);
+    w->inbox = front.inbox;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, sockets) < 0)
+        return -1;
+    front.control = sockets[0];
+    w->control = sockets[1];
+    w->doorbell = eventfd(0, EFD_NONBLOCK);
+    w->lane_fds[0] = eventfd(0, EFD_NONBLOCK);
+    w->api = &api;
+    fake_info(NULL, &w->info);
+    if (outbox_open(&w->outbox, aligned_alloc(64, OUTBOX), OUTBOX, &error) != XOP_OK ||
+        operators_add(w, library, &error) != XOP_OK || loop_open(w, &error) != XOP_OK)
+        return -1;
+    return pthread_create(&front.thread, NULL, run_loop, NULL);
+}
+
+static inline int start(void **state) {
+    (void)state;
+    return start_with(&fixture_library, 0);
+}
+
+static inline int stop(void **state) {
+    struct worker *w = &front.worker;
+    (void)state;
+    set_hold(false);
+    close(front.control);
+    pthread_join(front.thread, NULL);
+    loop_close(w);
+    free(w->outbox.base);
+    outbox_close(&w->outbox);
+    free((void *)w->header);
+    free(front.inbox);
+    close(w->control);
+    close(w->doorbell);
+    close(w->lane_fds[0]);
+    return 0;
+}
+
+/* Waits until the loop has been through whole rounds that began after this call. */
+static inline void wait_rounds(void) {
+    uint32_t seen, first;
+    pthread_mutex_lock(&fake.lock);
+    first = fake.rounds;
+    pthread_mutex_unlock(&fake.lock);
+    do {
+        bell_ring(&front.worker.header->bell, front.worker.doorbell);
+        sched_yield();
+        pthread_mutex_lock(&fake.lock);
+        seen = fake.rounds;
+        pthread_mutex_unlock(&fake.lock);
+    } while (seen - first < 16);
+}
+
+/* Fills record `index` with a request for op on n floats. */
+static inline struct seam_request *fill(uint32_t index, uint32_t op, int64_t n) {
+    struct seam_request *r = &front.lane.requests[index];
+    struct seam_tensor in = {.dtype = XOP_F32, .rank = 1, .place = SEAM_INBOX};
+    memset(r, 0, sizeof *r);
+    in.shape[0] = n;
+    /* Large ones share zeros behind the small ones' places, which nobody writes. */
+    in.offset = n <= 1024 ? (uint64_t)index * 4096 : (uint64_t)RECORDS * 4096;
+    for (int64_t i = 0; i < n && n <= 1024; i++)
+        ((float *)(front.inbox + in.offset))[i] = (float)(index + i);
+    r->tag = ++front.tag;
+    r->op = op;
+    r->nin = 1;
+    r->arguments_offset = UINT64_MAX;
+    r->accepted_ns = worker_now();
+    memcpy(r->arguments, &in, sizeof in);
+    return r;
+}
+
+static inline void submit(uint32_t index) {
+    assert_int_equal(ring_push(&front.lane.submit, index), RING_OK);
+    bell_ring(&front.worker.header->bell, front.worker.doorbell);
+}
+
+/* The next completion. */
+static inline struct seam_result *next(uint32_t *index) {
+    uint64_t entry, ignored;
+    while (ring_pop(&front.lane.complete, &entry) != RING_OK) {
+        bell_arm(front.lane.bell);
+        if (ring_waiting(&front.lane.complete) == 0) {
+            struct pollfd ready = {front.worker.lane_fds[0], POLLIN, 0};
+            assert_int_equal(poll(&ready, 1, 60000), 1);
+            if (read(front.worker.lane_fds[0], &ignored, sizeof ignored) < 0)
+                fail();
+        }
+        bell_disarm(front.lane.bell);
+    }
+    *index = (uint32_t)entry;
+    return &front.lane.results[entry];
+}
+
+static inline void release(const struct seam_result *result) {
+    assert_int_equal(ring_push(&front.lane.release, result->block_offset), RING_OK);
+    bell_ring(&front.worker.header->bell, front.worker.doorbell);
+}
+
+static inline void expect_error(uint32_t index, enum xop_status status, const char *fragment) {
+    uint32_t got;
+    struct seam_result *result = next(&got);
+    assert_int_equal(got, index);
+    if (result->status != (uint32_t)status || !strstr(result->message, fragment))
+        fail_msg("%s: %s", xop_status_name((enum xop_status)result->status), result->message);
+    assert_int_equal(result->block_bytes, 0);
+}
+
+#endif
