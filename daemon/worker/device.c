@@ -21,6 +21,8 @@ static unsigned read_hex(const char *device, const char *file) {
     return (unsigned)strtoul(text, NULL, 16);
 }
 
+static bool is_gpu(unsigned class) { return class == 0x0300 || class == 0x0302; }
+
 /* Whether the machine shows an NVIDIA display or 3D controller, whatever its driver does. */
 static bool shows_nvidia(void) {
     bool found = access("/proc/driver/nvidia", F_OK) == 0;
@@ -29,7 +31,7 @@ static bool shows_nvidia(void) {
         return found;
     for (struct dirent *entry; !found && (entry = readdir(devices));)
         found = entry->d_name[0] != '.' && read_hex(entry->d_name, "vendor") == 0x10de &&
-                read_hex(entry->d_name, "class") >> 16 == 0x03;
+                is_gpu(read_hex(entry->d_name, "class") >> 8);
     closedir(devices);
     return found;
 }
@@ -50,28 +52,56 @@ static const struct xop_backend_api *load(const struct worker *worker, const cha
     xop_backend_entry_fn entry;
     *(void **)&entry = dlsym(handle, XOP_BACKEND_ENTRY);
     const struct xop_backend_api *api = entry ? entry(XOP_BACKEND_ABI) : NULL;
+    if (api && api->abi != XOP_BACKEND_ABI)
+        api = NULL;
     if (!api)
         xop_fail(error, XOP_UNAVAILABLE, "%s is no backend of this version", path);
     return api;
 }
 
-static enum xop_status open_named(struct worker *worker, const char *name,
-                                  struct xop_error *error) {
+static enum xop_status open_loaded(struct worker *worker, struct xop_error *error) {
     struct xop_backend_config config = {.device = worker->setup.device,
                                         .lanes = worker->setup.streams,
                                         .threads = worker->setup.threads};
-    worker->api = load(worker, name, error);
-    if (!worker->api)
-        return error->status;
     return worker->api->open(&config, &worker->backend, error);
 }
 
+/* Makes the shared memory known to the backend, which is closed where that fails. */
+static enum xop_status share_memory(struct worker *worker, struct xop_error *error) {
+    const struct xop_backend_api *api = worker->api;
+    void *inbox = (void *)(uintptr_t)worker->inbox;
+    enum xop_status status =
+        api->register_host(worker->backend, inbox, worker->setup.inbox_bytes, true, error);
+    if (status == XOP_OK)
+        status = api->register_host(worker->backend, worker->outbox.base,
+                                    worker->setup.outbox_bytes, false, error);
+    if (status != XOP_OK) {
+        api->close(worker->backend);
+        worker->backend = NULL;
+    }
+    return status;
+}
+
+static enum xop_status open_cpu(struct worker *worker, struct xop_error *error) {
+    worker->api = load(worker, "cpu", error);
+    if (!worker->api)
+        return error->status;
+    enum xop_status status = open_loaded(worker, error);
+    return status == XOP_OK ? share_memory(worker, error) : status;
+}
+
+/* Waits for a driver only: a library that cannot be loaded will not be there later either. */
 static enum xop_status open_cuda(struct worker *worker, struct xop_error *error) {
     uint64_t until = worker_now() + (shows_nvidia() ? DRIVER_WAIT_NS : 0);
     bool told = false;
+    worker->api = load(worker, "cuda", error);
+    if (!worker->api)
+        return error->status;
     for (;;) {
-        enum xop_status status = open_named(worker, "cuda", error);
-        if (status == XOP_OK || worker_now() >= until)
+        enum xop_status status = open_loaded(worker, error);
+        if (status == XOP_OK)
+            return share_memory(worker, error);
+        if (worker_now() >= until)
             return status;
         if (!told)
             log_warn("waiting for the NVIDIA driver: %s", error->message);
@@ -83,22 +113,20 @@ static enum xop_status open_cuda(struct worker *worker, struct xop_error *error)
 static enum xop_status choose(struct worker *worker, struct xop_error *error) {
     const char *wanted = worker->setup.backend;
     if (strcmp(wanted, "cpu") == 0)
-        return open_named(worker, "cpu", error);
+        return open_cpu(worker, error);
+    if (strcmp(wanted, "cuda") != 0 && strcmp(wanted, "auto") != 0)
+        return xop_fail(error, XOP_UNAVAILABLE, "there is no backend \"%s\": auto, cpu or cuda",
+                        wanted);
     enum xop_status status = open_cuda(worker, error);
     if (status == XOP_OK || strcmp(wanted, "auto") != 0)
         return status;
     snprintf(worker->fallback_reason, sizeof worker->fallback_reason, "%s", error->message);
-    return open_named(worker, "cpu", error);
+    return open_cpu(worker, error);
 }
 
 enum xop_status device_open(struct worker *worker, struct xop_error *error) {
     if (choose(worker, error) != XOP_OK)
         return error->status;
     worker->api->info(worker->backend, &worker->info);
-    if (worker->api->register_host(worker->backend, (void *)(uintptr_t)worker->inbox,
-                                   worker->setup.inbox_bytes, true, error) != XOP_OK ||
-        worker->api->register_host(worker->backend, worker->outbox.base, worker->setup.outbox_bytes,
-                                   false, error) != XOP_OK)
-        return error->status;
     return XOP_OK;
 }

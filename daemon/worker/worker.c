@@ -16,6 +16,7 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -74,6 +75,20 @@ static enum xop_status send_ready(struct worker *worker, struct xop_error *error
 
 /* ---- Start ---- */
 
+#if defined(__has_feature)
+#define HAS_FEATURE(name) __has_feature(name)
+#else
+#define HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    HAS_FEATURE(address_sanitizer) || HAS_FEATURE(thread_sanitizer)
+#define SANITIZED 1 /* their leak check has to look into the process */
+#else
+#define SANITIZED 0
+#endif
+
+static bool is_text(const char *bytes, size_t capacity) { return memchr(bytes, 0, capacity); }
+
 static enum xop_status receive_setup(struct worker *worker, struct xop_error *error) {
     unsigned char packet[CHANNEL_BYTES];
     struct seam_control head;
@@ -89,12 +104,22 @@ static enum xop_status receive_setup(struct worker *worker, struct xop_error *er
     memcpy(&head, packet, sizeof head);
     memcpy(setup, packet + sizeof head, sizeof *setup);
     if (head.type != SEAM_SETUP || setup->abi != SEAM_ABI || setup->lanes == 0 ||
-        setup->lanes > SEAM_MAX_LANES || setup->records == 0 || setup->batch_max == 0)
+        setup->lanes > SEAM_MAX_LANES || setup->records == 0 ||
+        (setup->records & (setup->records - 1)) != 0 || setup->batch_max == 0 ||
+        setup->inbox_bytes == 0 || setup->outbox_bytes == 0 ||
+        !is_text(setup->backend, sizeof setup->backend) ||
+        !is_text(setup->backend_path, sizeof setup->backend_path) ||
+        !is_text(setup->operators_path, sizeof setup->operators_path))
         return xop_fail(error, XOP_INTERNAL, "the setup is of another version");
     return XOP_OK;
 }
 
 static void *map(int fd, size_t bytes, int protection, const char *what, struct xop_error *error) {
+    struct stat info;
+    if (fstat(fd, &info) < 0 || (uint64_t)info.st_size < bytes) {
+        xop_fail(error, XOP_INTERNAL, "the %s is smaller than its setup says", what);
+        return NULL;
+    }
     void *base = mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
     if (base != MAP_FAILED)
         return base;
@@ -106,10 +131,11 @@ static enum xop_status map_seam(struct worker *worker, struct xop_error *error) 
     const struct seam_setup *setup = &worker->setup;
     void *seam = map(SEAM_FD_SEAM, seam_bytes(setup->lanes, setup->records), PROT_READ | PROT_WRITE,
                      "seam", error);
-    void *inbox = map(SEAM_FD_INBOX, setup->inbox_bytes, PROT_READ, "inbox", error);
-    void *outbox =
-        map(SEAM_FD_OUTBOX, setup->outbox_bytes, PROT_READ | PROT_WRITE, "outbox", error);
-    if (!seam || !inbox || !outbox)
+    void *inbox = seam ? map(SEAM_FD_INBOX, setup->inbox_bytes, PROT_READ, "inbox", error) : NULL;
+    void *outbox = NULL;
+    if (inbox)
+        outbox = map(SEAM_FD_OUTBOX, setup->outbox_bytes, PROT_READ | PROT_WRITE, "outbox", error);
+    if (!outbox)
         return error->status;
     worker->header = seam;
     worker->inbox = inbox;
@@ -169,6 +195,8 @@ static void settle_process(void) {
         signal(ignored[i], SIG_IGN);
     prctl(PR_SET_NAME, "xopd-worker");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (!SANITIZED)
+        prctl(PR_SET_DUMPABLE, 0); /* its memory holds what clients sent */
 }
 
 int worker_main(void) {
@@ -178,8 +206,8 @@ int worker_main(void) {
     worker.control = SEAM_FD_CONTROL;
     worker.doorbell = SEAM_FD_DOORBELL;
     if (receive_setup(&worker, &error) != XOP_OK) {
-        log_error("worker: %s", error.message);
-        return EX_SOFTWARE;
+        send_fault(&worker, XOP_UNAVAILABLE, error.message);
+        return EX_UNAVAILABLE;
     }
     if (fcntl(worker.control, F_SETFL, O_NONBLOCK) < 0)
         log_warn("fcntl: %s", strerror(errno));
