@@ -4,13 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Floating formats by their bits of significand (without the leading one) and exponent range. */
+/* Floating formats: bits of significand (without the leading one), exponents of normal numbers as
+ * 2^e, and what follows from them. */
 static const struct format {
-    int fraction, min_exponent, max_exponent; /* of normal numbers, as 2^e */
-} formats[XOP_DTYPE_COUNT] = {[XOP_F16] = {10, -14, 15},
-                              [XOP_BF16] = {7, -126, 127},
-                              [XOP_F32] = {23, -126, 127},
-                              [XOP_F64] = {52, -1022, 1023}};
+    int fraction, min_exponent, max_exponent;
+    double roundoff, smallest, least_normal, largest;
+} formats[XOP_DTYPE_COUNT] = {
+    [XOP_F16] = {10, -14, 15, 0x1p-11, 0x1p-24, 0x1p-14, 0x1.ffcp15},
+    [XOP_BF16] = {7, -126, 127, 0x1p-8, 0x1p-133, 0x1p-126, 0x1.fep127},
+    [XOP_F32] = {23, -126, 127, 0x1p-24, 0x1p-149, 0x1p-126, 0x1.fffffep127},
+    [XOP_F64] = {52, -1022, 1023, 0x1p-53, 0x1p-1074, 0x1p-1022, 0x1.fffffffffffffp1023},
+};
 
 enum xop_status value_new(struct value *value, enum xop_dtype dtype, uint32_t rank,
                           const int64_t *shape, struct xop_error *error) {
@@ -52,6 +56,18 @@ static double from_bits16(uint16_t bits, const struct format *format) {
                         format->min_exponent + exponent - 1 - format->fraction);
 }
 
+/* All values of a small format, found once. */
+static double small_value(enum xop_dtype dtype, uint16_t bits) {
+    static double *tables[XOP_DTYPE_COUNT];
+    double *table = tables[dtype];
+    if (!table && (table = malloc(65536 * sizeof *table))) {
+        for (uint32_t i = 0; i < 65536; i++)
+            table[i] = from_bits16((uint16_t)i, &formats[dtype]);
+        tables[dtype] = table;
+    }
+    return table ? table[bits] : from_bits16(bits, &formats[dtype]);
+}
+
 /* x is a number of the format. */
 static uint16_t to_bits16(double x, const struct format *format) {
     int exponent_bits = 15 - format->fraction;
@@ -77,28 +93,29 @@ double value_round(enum xop_dtype dtype, double x) {
         return x;
     if (dtype == XOP_F32)
         return (double)(float)x;
-    int exponent;
-    frexp(x, &exponent);
-    exponent -= 1;
-    if (exponent < format->min_exponent)
-        exponent = format->min_exponent;
-    /* nearbyint rounds ties to even in the default mode, and scaling by powers of two is exact. */
-    double unit = ldexp(1, exponent - format->fraction);
-    double rounded = nearbyint(x / unit) * unit;
-    return fabs(rounded) > value_largest(dtype) ? copysign(INFINITY, x) : copysign(rounded, x);
+    if (fabs(x) < format->least_normal) {
+        /* nearbyint rounds ties to even in the default mode, and scaling by powers of two is exact.
+         */
+        double unit = value_smallest(dtype);
+        return copysign(nearbyint(x / unit) * unit, x);
+    }
+    /* The significand's lower bits are rounded away, ties to even; a carry goes into the exponent.
+     */
+    uint64_t bits, drop = UINT64_C(1) << (52 - format->fraction);
+    memcpy(&bits, &x, sizeof bits);
+    bits += drop / 2 - 1 + (bits / drop & 1);
+    bits &= ~(drop - 1);
+    memcpy(&x, &bits, sizeof x);
+    return fabs(x) > value_largest(dtype) ? copysign(INFINITY, x) : x;
 }
 
-double value_roundoff(enum xop_dtype dtype) { return ldexp(1, -formats[dtype].fraction - 1); }
+double value_roundoff(enum xop_dtype dtype) { return formats[dtype].roundoff; }
 
-double value_smallest(enum xop_dtype dtype) {
-    return ldexp(1, formats[dtype].min_exponent - formats[dtype].fraction);
-}
+double value_smallest(enum xop_dtype dtype) { return formats[dtype].smallest; }
 
-double value_least_normal(enum xop_dtype dtype) { return ldexp(1, formats[dtype].min_exponent); }
+double value_least_normal(enum xop_dtype dtype) { return formats[dtype].least_normal; }
 
-double value_largest(enum xop_dtype dtype) {
-    return ldexp(2 - ldexp(1, -formats[dtype].fraction), formats[dtype].max_exponent);
-}
+double value_largest(enum xop_dtype dtype) { return formats[dtype].largest; }
 
 /* ---- Elements ---- */
 
@@ -113,7 +130,7 @@ double value_get(const struct value *value, int64_t i) {
     const void *data = value->tensor.data;
     switch (value->tensor.dtype) {
     case XOP_F16:
-    case XOP_BF16: return from_bits16(((const uint16_t *)data)[i], &formats[value->tensor.dtype]);
+    case XOP_BF16: return small_value(value->tensor.dtype, ((const uint16_t *)data)[i]);
     case XOP_F32: return (double)((const float *)data)[i];
     case XOP_F64: return ((const double *)data)[i];
     case XOP_I32:

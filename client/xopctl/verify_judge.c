@@ -177,24 +177,24 @@ static void describe_shapes(const struct trial *trial, char *out, size_t capacit
 }
 
 /* What an element may be off: rounding of the result, and of a computation in f32 (f64 for f64)
- * whose terms were as large as `scale` and of which `terms` were added, in any sensible order. */
-static double tolerance(enum xop_dtype dtype, double expected, double scale, int64_t terms) {
+ * whose terms were as large as `scale`, and whose sum lets errors grow to so many roundoffs. */
+static double tolerance(enum xop_dtype dtype, double expected, double scale, double growth) {
     double computed = value_roundoff(dtype == XOP_F64 ? XOP_F64 : XOP_F32);
     double rounding = value_roundoff(dtype) * fabs(expected);
     if (!isfinite(scale))
         scale = fabs(expected);
-    return rounding + computed * (2 + 2 * log2((double)terms + 1)) * scale + value_smallest(dtype);
+    return rounding + computed * growth * scale + value_smallest(dtype);
 }
 
 /* Error over tolerance; infinite where a value is of the wrong kind. */
 static double compare(enum xop_dtype dtype, double got, double expected, double scale,
-                      int64_t terms) {
+                      double growth) {
     double largest = value_largest(dtype);
     if (isnan(expected) || isnan(got))
         return isnan(expected) && isnan(got) ? 0 : INFINITY;
     if (isinf(expected))
         return got == expected ? 0 : INFINITY;
-    double allowed = tolerance(dtype, expected, scale, terms);
+    double allowed = tolerance(dtype, expected, scale, growth);
     /* Near the largest number, which side of it a result falls on is a matter of rounding. */
     if (isinf(got))
         return fabs(expected) + allowed >= largest && (got > 0) == (expected > 0) ? 0 : INFINITY;
@@ -232,9 +232,10 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
                      value_shape_text(shape, sizeof shape, got.tensor.rank, got.tensor.shape));
             return false;
         }
+        double growth = 2 + 2 * log2((double)ref->terms + 1);
         for (int64_t k = 0; k < ref->n; k++) {
             double element = value_get(&got, k);
-            double ratio = compare(s->dtype, element, ref->data[k], ref->scale[k], ref->terms);
+            double ratio = compare(s->dtype, element, ref->data[k], ref->scale[k], growth);
             if (ratio > here.ratio) {
                 here = (struct verify_worst){ratio, element, ref->data[k], k, "", ""};
                 snprintf(here.operand, sizeof here.operand, "%s", output_name(s, i));
