@@ -30,8 +30,8 @@
 #define DIRECT_BLOCKS 64u
 /* Groups that move no more go on the stream of high priority. */
 #define URGENT_BYTES (UINT64_C(1) << 20)
-/* Groups that move more, which takes 80 us and up, are worth waking a sleeping loop for. */
-#define SIGNAL_BYTES (UINT64_C(4) << 20)
+/* Groups that move more, which takes 40 us and up, are worth waking a sleeping loop for. */
+#define SIGNAL_BYTES (UINT64_C(2) << 20)
 
 static const struct registry_launch table[] = {
     {&square_bias_declaration, square_bias_cuda_forward, square_bias_cuda_backward,

@@ -86,9 +86,10 @@ enum xop_status lane_reserve(struct lane *lane, uint64_t bytes, struct xop_error
     }
     cudaGetLastError(); /* not a later call's failure */
     lane->memory = NULL;
-    return xop_fail(error, check_status(code),
-                    "%llu bytes of device memory for staging cannot be had: %s (%s)",
-                    (unsigned long long)size, cudaGetErrorString(code), cudaGetErrorName(code));
+    return xop_fail(
+        error, check_status(code) == XOP_DEVICE_FAULT ? XOP_DEVICE_FAULT : XOP_RESOURCE_EXHAUSTED,
+        "%llu bytes of device memory for staging cannot be had: %s (%s)", (unsigned long long)size,
+        cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
 static enum xop_status between(cudaEvent_t from, cudaEvent_t to, uint64_t *ns,
