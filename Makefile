@@ -306,7 +306,8 @@ deps:
 
 export COMPILE_COMMAND = $(CC) $(filter-out -g,$(CFLAGS_ALL))
 ## compile_commands.json  for editors and clang-tidy
-compile_commands.json: Makefile
+.PHONY: compile_commands.json
+compile_commands.json:
 	$(Q)scripts/compile_commands.sh > $@
 
 # ---- Installing ----

@@ -19,7 +19,10 @@ stage() {
 
 c_files=$(printf '%s\n' "$@" | grep '\.c$')
 # Sources in CUDA C++ are for nvcc to judge; clang 14 does not know this toolkit.
-tidy() { printf '%s\n' $c_files | xargs -P 2 -n 4 clang-tidy -p . --quiet --warnings-as-errors='*'; }
+tidy() {
+    printf '%s\n' $c_files |
+        xargs -P 2 -n 4 clang-tidy -p . --quiet --warnings-as-errors='*' --extra-arg=-Werror
+}
 check() {
     # It does not read jansson's header, where this macro is a loop.
     # shellcheck disable=SC2086

@@ -37,6 +37,9 @@ export XOP_ADDRESS=unix:$directory/s LD_LIBRARY_PATH=$directory/usr/lib
 check "the installed daemon is ready" bash -c "for i in \$(seq 600); do
     $directory/usr/bin/xopctl ping && exit 0; sleep 0.1; done; cat $directory/log; exit 1"
 check "the example prints what it should" bash -c "[ \"\$($directory/example | tr '\n' ' ')\" = '11 14 19 ' ]"
+check "the example for libevent builds" bash -c "${CC:-gcc} -Wall -Wextra -Werror ${sanitizer[*]:-} \
+    -o $directory/async examples/async_libevent.c \$(pkg-config --cflags --libs xopclient libevent_core)"
+check "it has a thousand requests answered" bash -c "[ \"\$($directory/async)\" = '1000 answered, 0 wrong' ]"
 unset LD_LIBRARY_PATH
 check "the installed xopctl finds its library" "$directory/usr/bin/xopctl" ops
 check "only public symbols are exported" bash -c "! nm -D --defined-only $build/libxopclient.so.1 |
