@@ -62,6 +62,9 @@ if [ "$(id -u)" != 0 ]; then
     as_root=sudo
 fi
 
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
 install_missing() {
     local names packages=()
     for names in "${missing[@]}"; do
@@ -69,18 +72,14 @@ install_missing() {
     done
     echo "installing: ${packages[*]}"
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        "${packages[@]}"
+        "${packages[@]}" >"$log" 2>&1
 }
 
 # What is known of the archive may be absent or too old; only then is it worth asking anew.
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-if ! install_missing >"$log" 2>&1; then
-    $as_root apt-get update -qq
-    if ! install_missing >"$log" 2>&1; then
-        cat "$log" >&2
-        echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
-        exit 69
-    fi
+install_missing && exit 0
+$as_root apt-get update -qq || echo "deps.sh: apt-get update failed; trying with what is known" >&2
+if ! install_missing; then
+    cat "$log" >&2
+    echo "deps.sh: apt-get could not install: ${missing[*]}" >&2
+    exit 69
 fi
-grep '^installing: ' "$log"
