@@ -313,7 +313,8 @@ compile_commands.json:
 # ---- Installing ----
 ## install      into $(DESTDIR)$(PREFIX)
 install: all
-	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' OUT='$(OUT)' VERSION='$(VERSION)' MSGPACK='$(MSGPACK)' scripts/install.sh
+	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' OUT='$(OUT)' VERSION='$(VERSION)' MSGPACK='$(MSGPACK)' \
+	    BACKENDS='$(filter %/xop-cpu.so %/xop-cuda.so,$(CORE))' scripts/install.sh
 
 ## uninstall    remove what install put there
 uninstall:

@@ -11,11 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
 #include <unistd.h>
+
+/* Above every number that a worker's descriptors get. */
+#define LIFTED (SEAM_FD_LANES + (int)SEAM_MAX_LANES)
 
 struct child {
     pid_t pid; /* 0: none */
@@ -46,7 +50,7 @@ static void tell_front(struct parent *parent, const struct parent_message *messa
  * numbers, so they are lifted above them first. */
 static bool place_descriptors(int *fds, uint32_t nfds) {
     for (uint32_t i = 0; i < nfds; i++) {
-        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, 256);
+        int high = fcntl(fds[i], F_DUPFD_CLOEXEC, LIFTED);
         if (high < 0)
             return false;
         fds[i] = high;
@@ -62,7 +66,7 @@ static void run_worker(const struct parent *parent, int *fds, uint32_t nfds) {
     extern char **environ;
     sigset_t none;
     sigemptyset(&none);
-    int executable = fcntl(parent->executable, F_DUPFD_CLOEXEC, 512);
+    int executable = fcntl(parent->executable, F_DUPFD_CLOEXEC, LIFTED);
     if (executable >= 0 && place_descriptors(fds, nfds) &&
         sigprocmask(SIG_SETMASK, &none, NULL) == 0 && prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 &&
         close_range((unsigned)(SEAM_FD_CONTROL + (int)nfds), ~0u, CLOSE_RANGE_CLOEXEC) == 0)
@@ -224,6 +228,16 @@ static bool open_signals(struct parent *parent) {
     return parent->signals >= 0;
 }
 
+/* Every connection takes a descriptor, and so does what a worker is started with. */
+static void raise_limits(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+        log_warn("the limit of open files cannot be raised: %s", strerror(errno));
+}
+
 static bool start_front(struct parent *parent, struct xop_error *error) {
     int sockets[2];
     if (channel_pair(sockets, true, error) != XOP_OK)
@@ -253,6 +267,7 @@ int parent_main(const struct config *config) {
         log_error("cannot start: %s", strerror(errno));
         return EX_OSERR;
     }
+    raise_limits();
     if (!start_front(&parent, &error)) {
         log_error("cannot start the front: %s", error.message);
         return EX_OSERR;

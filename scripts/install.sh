@@ -25,7 +25,8 @@ put 755 "$OUT/xopctl" bin/xopctl
 put 755 "$OUT/libxopclient.so.1" lib/libxopclient.so.1
 put 644 "$OUT/libxopclient.a" lib/libxopclient.a
 ln -sf libxopclient.so.1 "$root/lib/libxopclient.so"
-for backend in "$OUT"/xop-*.so; do
+# What an earlier build left there is not meant, so the makefile names what is.
+for backend in ${BACKENDS:-"$OUT"/xop-*.so}; do
     put 755 "$backend" "lib/xopd/$(basename "$backend")"
 done
 put 644 proto/include/xop/types.h include/xop/types.h
@@ -43,3 +44,9 @@ put 644 systemd/xopd.service lib/systemd/system/xopd.service
 sed -i "s|@PREFIX@|${PREFIX:-/usr/local}|" "$root/lib/systemd/system/xopd.service"
 put 644 systemd/xopd.sysusers lib/sysusers.d/xopd.conf
 put 644 systemd/xopd.tmpfiles lib/tmpfiles.d/xopd.conf
+
+# Where the loader looks there, it finds the library from now on; packagers' tools do this themselves.
+PATH=$PATH:/usr/sbin:/sbin
+if [ -z "${DESTDIR:-}" ] && [ "$(id -u)" = 0 ] && ldconfig -v -N -X 2>/dev/null | grep -q "^$root/lib:"; then
+    ldconfig
+fi

@@ -201,8 +201,9 @@ void pump_kill(struct xop_client *client, enum xop_status status, const char *te
             continue;
         }
         if (call->abandoned)
-            continue; /* its owner is about to leave with the result, and frees it */
-        call_fail(call, status, text);
+            continue;        /* its owner is about to leave with the result, and frees it */
+        if (!call->answered) /* else the server's answer stands */
+            call_fail(call, status, text);
         finish(client, call);
     }
     client->in_flight = 0;

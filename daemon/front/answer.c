@@ -20,11 +20,13 @@ static struct response *response_new(struct io_thread *thread) {
         thread->free_responses = response->next;
     else if (!(response = malloc(sizeof *response)))
         return NULL;
+    atomic_fetch_add(&thread->unsent, 1);
     memset(response, 0, offsetof(struct response, header));
     return response;
 }
 
 static void response_free(struct io_thread *thread, struct response *response) {
+    atomic_fetch_sub(&thread->unsent, 1);
     if (response->generation) {
         complete_release(thread, response->generation, response->block_offset,
                          response->block_bytes);
@@ -58,8 +60,10 @@ static void send_message(struct connection *c, struct response *response,
     if (header == 0)
         abort(); /* RESPONSE_HEADER holds the largest message there can be */
     response->parts[0].iov_len = header;
-    if (!c->out)
-        c->write_deadline_ns = io_now() + shared_config(c->thread)->write_timeout_ms * 1000000;
+    if (!c->out) {
+        c->out_began_ns = io_now();
+        c->out_sent = 0;
+    }
     *c->out_tail = response;
     c->out_tail = &response->next;
     c->out_bytes += header + body;
@@ -229,7 +233,8 @@ static void advance(struct connection *c, uint64_t sent) {
 
 void answer_flush(struct connection *c) {
     bool was_high = answer_is_high(c);
-    while (c->out) {
+    uint64_t total = 0;
+    while (c->out && total < ANSWER_TURN_BYTES) {
         struct iovec parts[PARTS_AT_ONCE];
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c, parts)};
         ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -242,11 +247,12 @@ void answer_flush(struct connection *c) {
         if (sent < 0)
             break;
         stats_add(c->stats.bytes_out, (uint64_t)sent);
-        c->write_deadline_ns = io_now() + shared_config(c->thread)->write_timeout_ms * 1000000;
+        c->out_sent += (uint64_t)sent;
+        total += (uint64_t)sent;
         advance(c, (uint64_t)sent);
     }
     if (!c->out)
-        c->write_deadline_ns = 0;
+        c->out_began_ns = 0;
     connection_want_write(c, c->out != NULL);
     if (was_high && !answer_is_high(c))
         dispatch_activate(c);

@@ -10,6 +10,8 @@
 /* Beyond this much unsent output a client is not read from and its queued requests wait. */
 #define ANSWER_HIGH_BYTES (UINT64_C(8) << 20)
 #define ANSWER_HIGH_COUNT 2048u
+/* What one turn sends of a connection before others have theirs. */
+#define ANSWER_TURN_BYTES (UINT64_C(4) << 20)
 
 void answer_hello(struct connection *connection);
 /* A request's failure; the connection goes on. */

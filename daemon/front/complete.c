@@ -131,6 +131,7 @@ uint32_t complete_drain(struct io_thread *thread) {
         const char *wrong = outcome == RING_CORRUPT ? "a ring with impossible positions"
                                                     : complete_one(thread, index);
         if (wrong) {
+            atomic_store(&generation->faulty, true);
             shared_report(thread, generation, "the worker broke the rules of its seam: %s", wrong);
             break;
         }

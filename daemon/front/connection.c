@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -33,6 +34,7 @@ static void finish_body(struct connection *c) {
     c->receiving = NULL;
     c->state = CONNECTION_FRAME;
     c->stage_deadline_ns = 0;
+    c->body_began_ns = 0;
     if (request)
         dispatch_queue(request);
 }
@@ -62,20 +64,33 @@ static void wait_for_space(struct connection *c) {
     thread->waiting_tail = &c->next_waiting;
 }
 
+/* Takes the request's space; false where it has to wait. What is large does not pass others that
+ * wait: small ones have a slab of their own. */
+static bool take_space(struct connection *c, struct request *request) {
+    struct io_thread *thread = c->thread;
+    uint64_t bytes = block_bytes(request);
+    if (request->block.bytes > 0)
+        return true;
+    if (bytes > INBOX_SMALL && thread->waiting && thread->waiting != c)
+        return false;
+    return inbox_take(connection_inbox(thread), thread->index, bytes, &request->block);
+}
+
 static void begin_body(struct connection *c) {
+    if (c->receiving && block_bytes(c->receiving) > inbox_largest(connection_inbox(c->thread)))
+        request_fail(c->receiving, XOP_RESOURCE_EXHAUSTED,
+                     "the request with its attributes needs more than this server's inbox has");
     struct request *request = c->receiving;
-    const struct config *config = shared_config(c->thread);
-    if (request && request->block.bytes == 0 &&
-        !inbox_take(connection_inbox(c->thread), c->thread->index, block_bytes(request),
-                    &request->block)) {
+    if (request && !take_space(c, request)) {
         wait_for_space(c);
         return;
     }
     c->state = CONNECTION_BODY;
+    c->body_began_ns = io_now();
+    c->body_bytes = c->body_left;
+    c->stage_deadline_ns = 0;
     if (request)
         c->body_at = connection_inbox(c->thread)->base + request->block.offset;
-    c->stage_deadline_ns =
-        after_ms(config->frame_timeout_ms + c->body_left / config->min_rate * 1000);
     if (c->body_left == 0)
         finish_body(c);
 }
@@ -86,7 +101,8 @@ static bool refuse_header(struct connection *c, const struct message *message,
                           const struct xop_error *error) {
     log_info("%s: %s", c->peer, error->message);
     stats_add(c->stats.errors, 1);
-    if (message->id == 0 || !c->greeted) {
+    /* An id that is in flight already has its own answer to come. */
+    if (message->id == 0 || !c->greeted || request_find(c, message->id)) {
         connection_close(c, error);
         return false;
     }
@@ -301,6 +317,7 @@ void connection_forget(struct connection *c, const struct request *request) {
 /* ---- Space in the inbox ---- */
 
 void connection_space_freed(struct io_thread *thread, bool for_all) {
+    thread->space_freed = true;
     /* This thread's own waiting connections are looked at in every round of its loop. */
     if (for_all && atomic_load(&thread->front->nwaiting) > 0)
         thread_wake_waiting(thread->front);
@@ -416,6 +433,7 @@ void connection_end(struct connection *c, const char *reason) {
 }
 
 void connection_bury(struct connection *c) {
+    answer_drop(c);
     unlink_connection(c);
     free(c->buffer);
     free(c);
@@ -434,24 +452,52 @@ void connection_close(struct connection *c, const struct xop_error *error) {
         io_now() + LINGER_NS + shared_config(c->thread)->write_timeout_ms * 1000000;
 }
 
-static const char *overdue(const struct connection *c, uint64_t now) {
-    if (c->write_deadline_ns && now > c->write_deadline_ns)
+/* Whether bytes come or go so slowly that the connection is given up: after a grace, at least
+ * min_rate of them in every second since it began. */
+static bool is_slow(const struct connection *c, uint64_t now, uint64_t began_ns, uint64_t bytes,
+                    uint64_t grace_ms) {
+    uint64_t grace_ns = grace_ms * 1000000;
+    if (began_ns == 0 || now < began_ns || now - began_ns <= grace_ns)
+        return false;
+    double seconds = (double)(now - began_ns - grace_ns) / 1e9;
+    return (double)bytes < seconds * (double)shared_config(c->thread)->min_rate;
+}
+
+/* Whether the client has gone, seen where the connection is not read from. */
+static bool is_gone(const struct connection *c) {
+    struct pollfd hangup = {c->fd, POLLRDHUP, 0};
+    return !c->read_armed && c->state != CONNECTION_CLOSING && poll(&hangup, 1, 0) > 0;
+}
+
+static const char *overdue(const struct connection *c, uint64_t now, bool *at_once) {
+    const struct config *config = shared_config(c->thread);
+    *at_once = true;
+    if (is_gone(c))
+        return "closed";
+    if (c->out && is_slow(c, now, c->out_began_ns, c->out_sent, config->write_timeout_ms))
         return "it does not take its responses";
+    *at_once = c->state == CONNECTION_CLOSING;
+    if (c->state == CONNECTION_BODY &&
+        is_slow(c, now, c->body_began_ns, c->body_bytes - c->body_left, config->frame_timeout_ms))
+        return "a frame came too slowly";
     if (!c->stage_deadline_ns || now <= c->stage_deadline_ns)
         return NULL;
     if (c->state == CONNECTION_CLOSING)
         return "closed";
-    return !c->greeted ? "no hello in time" : "a frame came too slowly";
+    if (!c->greeted)
+        return "no hello in time";
+    return is_paused(c) ? NULL : "a frame came too slowly"; /* paused: it is we who are slow */
 }
 
 void connection_check_deadlines(struct io_thread *thread) {
     uint64_t now = io_now();
     for (struct connection *c = thread->connections, *next; c; c = next) {
         next = c->next;
-        const char *why = c->ended ? NULL : overdue(c, now);
+        bool at_once;
+        const char *why = c->ended ? NULL : overdue(c, now, &at_once);
         if (!why)
             continue;
-        if (c->state != CONNECTION_CLOSING && !c->write_deadline_ns) {
+        if (!at_once) {
             struct xop_error error;
             xop_fail(&error, XOP_DEADLINE_EXCEEDED, "%s: the connection is closed", why);
             log_info("client %u (%s): %s", c->number, c->peer, why);

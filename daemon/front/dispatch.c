@@ -132,6 +132,7 @@ static bool resolve(struct io_thread *thread, struct request *request) {
         return false;
     }
     request->op_generation = generation->number;
+    request->op_slot = catalogue_slot(generation->catalogue, request->op_index);
     return true;
 }
 
@@ -210,6 +211,7 @@ void dispatch_run(struct io_thread *thread) {
         if (!resolve(thread, request))
             continue;
         if (submit(thread, request) != RING_OK) {
+            atomic_store(&generation->faulty, true);
             shared_report(thread, generation,
                           "the worker broke the rules of its seam: a submission ring with "
                           "impossible positions");

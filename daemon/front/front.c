@@ -25,7 +25,8 @@ static void end(struct front *front, int status) {
 
 static bool is_idle(const struct front *front) {
     for (uint32_t i = 0; i < front->nthreads; i++)
-        if (atomic_load(&front->threads[i].in_flight) > 0)
+        if (atomic_load(&front->threads[i].in_flight) > 0 ||
+            atomic_load(&front->threads[i].unsent) > 0)
             return false;
     return true;
 }

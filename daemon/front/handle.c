@@ -22,8 +22,11 @@ static struct request *on_hello(struct connection *c, const struct message *m, u
         return NULL;
     }
     c->greeted = true;
-    if (m->agent)
+    if (m->agent) { /* others read it, for stats */
+        pthread_mutex_lock(&c->thread->lock);
         message_quote(c->agent, sizeof c->agent, m->agent, strlen(m->agent));
+        pthread_mutex_unlock(&c->thread->lock);
+    }
     log_debug("client %u is %s", c->number, c->agent);
     answer_hello(c);
     return NULL;
@@ -61,9 +64,10 @@ static struct request *on_run(struct connection *c, const struct message *m, uin
         goto refuse;
     }
     request->op_generation = thread->generation ? thread->generation->number : 0;
+    /* A name that no catalogue has confirmed gets no slot: clients could use them all up. */
     request->op_slot = thread->generation
                            ? catalogue_slot(thread->generation->catalogue, request->op_index)
-                           : shared_op_slot(thread->front, request->op);
+                           : STATS_SLOTS - 1;
     request_attach(request, c, m->deadline_ms);
     return request;
 refuse:

@@ -93,7 +93,9 @@ struct connection {
     bool greeted, awaits_worker, active, flushing, waiting, ended, write_armed, read_armed, shut;
     char peer[96], agent[PROTO_MAX_AGENT + 1];
     uint64_t connected_ns;
-    uint64_t stage_deadline_ns, write_deadline_ns; /* 0: none */
+    uint64_t stage_deadline_ns; /* 0: none */
+    /* Since when a body is received and output is unsent (0: not), and how much came or went. */
+    uint64_t body_began_ns, body_bytes, out_began_ns, out_sent;
     struct event read_event, write_event;
 
     unsigned char *buffer; /* CONNECTION_BUFFER */
@@ -134,6 +136,7 @@ struct io_thread {
     struct connection *connections;
     _Atomic uint32_t nconnections;
     _Atomic uint32_t in_flight;
+    _Atomic uint32_t unsent; /* responses */
 
     struct message_decoder *decoder;
     struct message message; /* the one being handled */
@@ -160,6 +163,7 @@ struct io_thread {
     struct response *free_responses;
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
     bool draining;
+    bool space_freed; /* in this round, in the inbox */
 };
 
 /* Monotonic nanoseconds. */

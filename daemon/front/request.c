@@ -199,7 +199,10 @@ void request_fail(struct request *request, enum xop_status status, const char *f
     va_end(args);
     stats_add(stats->requests, 1);
     stats_add(stats->errors, 1);
-    stats_add(request->connection->stats.errors, 1);
-    answer_failure(request->connection, request->id, &error, request_launched(request));
-    request_detach(request);
+    struct connection *connection = request->connection;
+    uint64_t id = request->id;
+    bool started = request->deaths > 0 || request_launched(request);
+    stats_add(connection->stats.errors, 1);
+    request_detach(request); /* first: answering may end the connection */
+    answer_failure(connection, id, &error, started);
 }

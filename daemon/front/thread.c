@@ -72,6 +72,8 @@ static void on_ready(struct io_thread *thread, const struct command *command) {
     if (!thread->lane_event || event_add(thread->lane_event, NULL) < 0)
         shared_report(thread, generation, "out of memory for its events");
     for (struct connection *c = thread->connections; c; c = c->next) {
+        if (c->ended || c->state == CONNECTION_CLOSING)
+            continue;
         if (c->greeted && generation->number > 1)
             answer_generation(c, generation->number);
         handle_worker_changed(c);
@@ -95,7 +97,8 @@ static void on_unavailable(struct io_thread *thread, const struct command *comma
     shared_info(thread->front, &info);
     dispatch_refuse_all(thread, info.reason);
     for (struct connection *c = thread->connections; c; c = c->next)
-        handle_worker_changed(c);
+        if (!c->ended && c->state != CONNECTION_CLOSING)
+            handle_worker_changed(c);
 }
 
 /* ---- The other commands ---- */
@@ -112,7 +115,7 @@ static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
     for (struct connection *c = thread->connections; c; c = c->next)
-        if (c->greeted && !c->ended)
+        if (c->greeted && !c->ended && c->state != CONNECTION_CLOSING)
             answer_goaway(c, "this server is about to stop");
 }
 
@@ -169,6 +172,10 @@ static void *run(void *arg) {
         dispatch_run(thread);
         int flags = EVLOOP_ONCE;
         struct ring_bell *bell = thread->generation ? thread->lane.bell : NULL;
+        uint64_t number = bell ? thread->generation->number : 0;
+        if (thread->space_freed && thread->waiting)
+            flags = EVLOOP_NONBLOCK; /* somebody may go on */
+        thread->space_freed = false;
         if (bell) {
             bell_arm(bell);
             if (ring_waiting(&thread->lane.complete) > 0)
@@ -176,7 +183,8 @@ static void *run(void *arg) {
         }
         if (event_base_loop(thread->base, flags) < 0)
             abort();
-        if (bell && thread->generation)
+        /* The loop may have taken leave of that generation, and its memory with it. */
+        if (bell && thread->generation && thread->generation->number == number)
             bell_disarm(bell);
     }
     answer_flush_all(thread);

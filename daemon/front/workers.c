@@ -17,6 +17,10 @@
 #define WATCH_MS 100
 #define FIRST_PAUSE_MS 50
 #define LAST_PAUSE_MS 5000
+#define READY_PAUSE_MS 400 /* after one that could serve */
+/* So many ends in a row soon after a start are no request's doing any more: each is convicted after
+ * a few. */
+#define MAX_QUICK_ENDS 20
 /* A worker that lives for less is counted as a failure to start. */
 #define SETTLED_NS UINT64_C(2000000000)
 /* How long a worker may take until it is ready: a driver may still be loading for 30 s. */
@@ -215,11 +219,13 @@ static void set_unavailable(struct front *front, const char *reason) {
 }
 
 /* The next try, after a pause that grows with every failure. */
-static void start_later(struct front *front) {
+static void start_later(struct front *front, bool was_ready) {
     struct workers *w = front->workers;
     uint64_t ms = 0;
     if (w->failures > 0)
         ms = w->failures > 8 ? LAST_PAUSE_MS : (uint64_t)FIRST_PAUSE_MS << (w->failures - 1);
+    if (was_ready && ms > READY_PAUSE_MS)
+        ms = READY_PAUSE_MS;
     if (ms > LAST_PAUSE_MS)
         ms = LAST_PAUSE_MS;
     struct timeval after = {(time_t)(ms / 1000), (suseconds_t)(ms % 1000 * 1000)};
@@ -292,7 +298,7 @@ void workers_start(struct front *front) {
     w->current = NULL;
     w->failures++;
     set_unavailable(front, error.message);
-    start_later(front);
+    start_later(front, false);
 }
 
 static void on_pause_over(evutil_socket_t fd, short what, void *arg) {
@@ -356,9 +362,11 @@ static void on_reaped(struct front *front, const struct parent_message *message)
     if (w->stopping)
         return;
     log_warn("worker generation %llu ended: %s", (unsigned long long)message->generation, why);
-    if (!was_ready || w->failures > 5)
+    /* One that could serve and then died is likely a request's doing: the others wait for the next.
+     */
+    if (!was_ready || w->failures > MAX_QUICK_ENDS)
         set_unavailable(front, why);
-    start_later(front);
+    start_later(front, was_ready && w->failures <= MAX_QUICK_ENDS);
 }
 
 static void on_started(struct front *front, const struct parent_message *message) {
@@ -369,7 +377,7 @@ static void on_started(struct front *front, const struct parent_message *message
     forget_current(front);
     w->failures++;
     set_unavailable(front, message->text);
-    start_later(front);
+    start_later(front, false);
 }
 
 void workers_on_parent(struct front *front, const struct parent_message *message) {

@@ -99,12 +99,13 @@ static uint32_t take_submissions(struct worker *worker, uint32_t lane) {
 }
 
 static uint32_t take_lanes(struct worker *worker) {
-    uint32_t n = 0;
+    uint32_t n = 0, lanes = worker->setup.lanes, first = worker->first_lane;
     for (uint32_t i = 0; i < worker->setup.lanes; i++)
         n += take_releases(worker, i);
     for (uint32_t i = 0; i < worker->setup.lanes; i++)
-        n += take_submissions(worker, (worker->first_lane + i) % worker->setup.lanes);
-    worker->first_lane = (worker->first_lane + 1) % worker->setup.lanes;
+        n += take_submissions(worker, first + i < lanes ? first + i : first + i - lanes);
+    if (++worker->first_lane >= worker->setup.lanes)
+        worker->first_lane = 0;
     return n;
 }
 
