@@ -24,6 +24,7 @@
 struct child {
     pid_t pid; /* 0: none */
     uint64_t generation;
+    int keeper; /* socket: see daemon/shared/keeper.h */
 };
 
 struct parent {
@@ -75,25 +76,42 @@ static void run_worker(const struct parent *parent, int *fds, uint32_t nfds) {
     _exit(EX_OSERR);
 }
 
+/* The front's descriptors with the worker's end of a keeper's socket among them, in the order of
+ * enum seam_descriptor. */
+static void insert_keeper(const int *fds, uint32_t nfds, int keeper, int *all) {
+    uint32_t at = SEAM_FD_KEEPER - SEAM_FD_CONTROL;
+    memcpy(all, fds, at * sizeof *fds);
+    all[at] = keeper;
+    memcpy(all + at + 1, fds + at, (nfds - at) * sizeof *fds);
+}
+
 static void on_start(struct parent *parent, const struct parent_message *message, int *fds,
                      uint32_t nfds) {
     struct parent_message answer = {
         .type = PARENT_STARTED, .value = -1, .generation = message->generation};
     struct child *child = NULL;
+    struct xop_error error;
+    int keeper[2] = {-1, -1}, all[CHANNEL_FDS + 1];
     for (uint32_t i = 0; i < PARENT_MAX_WORKERS && !child; i++)
         if (parent->workers[i].pid == 0)
             child = &parent->workers[i];
     pid_t pid = -1;
     if (!child) {
         snprintf(answer.text, sizeof answer.text, "more than %u workers", PARENT_MAX_WORKERS);
+    } else if (channel_pair(keeper, false, &error) != XOP_OK) {
+        snprintf(answer.text, sizeof answer.text, "%.200s", error.message);
     } else if ((pid = fork()) == 0) {
-        run_worker(parent, fds, nfds);
+        insert_keeper(fds, nfds, keeper[1], all);
+        run_worker(parent, all, nfds + 1);
     } else if (pid < 0) {
         snprintf(answer.text, sizeof answer.text, "fork: %s", strerror(errno));
+        close(keeper[0]);
     } else {
-        *child = (struct child){pid, message->generation};
+        *child = (struct child){pid, message->generation, keeper[0]};
         answer.value = pid;
     }
+    if (keeper[1] >= 0)
+        close(keeper[1]);
     tell_front(parent, &answer);
 }
 
@@ -115,7 +133,7 @@ static const struct {
     void (*handle)(struct parent *, const struct parent_message *, int *fds, uint32_t nfds);
     uint32_t min_fds, max_fds;
 } from_front[PARENT_MESSAGE_TYPES] = {
-    [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL + 1, CHANNEL_FDS},
+    [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL, CHANNEL_FDS},
     [PARENT_KILL] = {on_kill, 0, 0},
     [PARENT_READY] = {on_ready, 0, 0},
 };
@@ -166,6 +184,7 @@ static void reap(struct parent *parent) {
             struct parent_message message = {
                 .type = PARENT_REAPED, .value = status, .generation = child->generation};
             child->pid = 0;
+            close(child->keeper);
             tell_front(parent, &message);
         }
     }

@@ -32,6 +32,8 @@ enum message_type {
     MESSAGE_LOAD,
     MESSAGE_DRAIN,
     MESSAGE_RELOAD,
+    MESSAGE_EXPORT,
+    MESSAGE_PROBE,
     /* server to client */
     MESSAGE_RESULT,
     MESSAGE_ERROR,      /* about the connection, which the server then closes */
@@ -93,18 +95,20 @@ struct message {
     uint32_t nin, nout;
     struct xop_attr attrs[XOP_MAX_ATTRS];
     uint32_t nattrs;
-    uint64_t keep;        /* forward: keep what backward needs under this context id */
-    uint64_t context;     /* backward: the context to use */
-    uint64_t handle;      /* put, get, free: resident handle; attach, detach: memory id */
-    uint64_t offset;      /* put, get: first byte of the piece */
-    uint64_t length;      /* get: bytes of the piece; attach: bytes of the memory */
-    uint64_t target;      /* cancel: the request to cancel */
-    uint64_t deadline_ms; /* relative to the header's arrival; 0: none */
-    int32_t priority;     /* -8 (last) to 7 (first) */
-    int32_t device;       /* -1: any */
-    bool check;           /* run with guard bytes around and a poison pattern in the outputs */
-    bool write;           /* attach: the server may write it */
-    const char *text;     /* define: the operator's source; load: the library's name */
+    uint64_t keep;    /* forward: keep what backward needs under this context id */
+    uint64_t context; /* backward: the context to use */
+    uint64_t handle;  /* put, get, free, export: resident handle; attach, detach: memory id */
+    uint64_t offset;  /* put, get: first byte of the piece */
+    uint64_t length;  /* get: bytes of the piece; attach: bytes of the memory; result to
+                         export: bytes of the memory whose descriptor comes along */
+    uint64_t bytes_in, bytes_out; /* probe: what the bare device is to read and write */
+    uint64_t target;              /* cancel: the request to cancel */
+    uint64_t deadline_ms;         /* relative to the header's arrival; 0: none */
+    int32_t priority;             /* -8 (last) to 7 (first) */
+    int32_t device;               /* -1: any */
+    bool check;       /* run with guard bytes around and a poison pattern in the outputs */
+    bool write;       /* attach: the server may write it */
+    const char *text; /* define: the operator's source; load: the library's name */
 
     /* result, error, goaway, generation */
     enum xop_status status;

@@ -14,6 +14,7 @@ static const struct {
     [MESSAGE_ATTACH] = {"attach", true},     [MESSAGE_DETACH] = {"detach", true},
     [MESSAGE_DEFINE] = {"define", true},     [MESSAGE_LOAD] = {"load", true},
     [MESSAGE_DRAIN] = {"drain", true},       [MESSAGE_RELOAD] = {"reload", true},
+    [MESSAGE_EXPORT] = {"export", true},     [MESSAGE_PROBE] = {"probe", true},
     [MESSAGE_RESULT] = {"result", false},    [MESSAGE_ERROR] = {"error", false},
     [MESSAGE_GOAWAY] = {"goaway", false},    [MESSAGE_GENERATION] = {"generation", false},
 };
@@ -39,6 +40,8 @@ enum message_type message_type_named(const char *name, size_t length) {
 #define PUT MESSAGE_BIT(MESSAGE_PUT)
 #define GET MESSAGE_BIT(MESSAGE_GET)
 #define FREE MESSAGE_BIT(MESSAGE_FREE)
+#define EXPORT MESSAGE_BIT(MESSAGE_EXPORT)
+#define PROBE MESSAGE_BIT(MESSAGE_PROBE)
 #define MEMORY (MESSAGE_BIT(MESSAGE_ATTACH) | MESSAGE_BIT(MESSAGE_DETACH))
 #define RESULT MESSAGE_BIT(MESSAGE_RESULT)
 #define ERROR MESSAGE_BIT(MESSAGE_ERROR)
@@ -57,21 +60,23 @@ const struct message_key message_keys[] = {
     {"max_in_flight", KIND_U64, AT(max_in_flight), HELLO, 0, 0, 0},
     {"generation", KIND_U64, AT(generation), HELLO | GENERATION, GENERATION, 0, 0},
     {"op", KIND_STRING, AT(op), RUNS | MESSAGE_BIT(MESSAGE_DESCRIBE), RUNS, 0, XOP_MAX_NAME},
-    {"in", KIND_INPUTS, AT(in), RUNS | PUT, RUNS | PUT, 0, 0},
-    {"out", KIND_OUTPUTS, AT(out), RUNS | RESULT, 0, 0, 0},
+    {"in", KIND_INPUTS, AT(in), RUNS | PUT | EXPORT, RUNS | PUT | EXPORT, 0, 0},
+    {"out", KIND_OUTPUTS, AT(out), RUNS | GET | RESULT, 0, 0, 0},
     {"attrs", KIND_ATTRS, AT(attrs), RUNS, 0, 0, 0},
     {"keep", KIND_U64, AT(keep), MESSAGE_BIT(MESSAGE_FORWARD), 0, 1, 0},
     {"context", KIND_U64, AT(context), MESSAGE_BIT(MESSAGE_BACKWARD), 0, 1, 0},
-    {"handle", KIND_U64, AT(handle), PUT | GET | FREE, PUT | GET | FREE, 1, 0},
+    {"handle", KIND_U64, AT(handle), PUT | GET | FREE | EXPORT, PUT | GET | FREE | EXPORT, 1, 0},
     {"memory", KIND_U64, AT(handle), MEMORY, MEMORY, 1, 0},
     {"offset", KIND_U64, AT(offset), PUT | GET, 0, 0, 0},
-    {"length", KIND_U64, AT(length), GET | MESSAGE_BIT(MESSAGE_ATTACH),
+    {"length", KIND_U64, AT(length), GET | RESULT | MESSAGE_BIT(MESSAGE_ATTACH),
      GET | MESSAGE_BIT(MESSAGE_ATTACH), 0, 0},
+    {"bytes_in", KIND_U64, AT(bytes_in), PROBE, PROBE, 0, 0},
+    {"bytes_out", KIND_U64, AT(bytes_out), PROBE, PROBE, 0, 0},
     {"target", KIND_U64, AT(target), MESSAGE_BIT(MESSAGE_CANCEL), MESSAGE_BIT(MESSAGE_CANCEL), 1,
      0},
     {"deadline_ms", KIND_U64, AT(deadline_ms), RUNS | PUT | GET, 0, 0, 0},
     {"priority", KIND_I32, AT(priority), RUNS, 0, -8, 7},
-    {"device", KIND_I32, AT(device), RUNS | PUT, 0, -1, 1023},
+    {"device", KIND_I32, AT(device), RUNS | PUT | EXPORT, 0, -1, 1023},
     {"check", KIND_BOOL, AT(check), RUNS, 0, 0, 0},
     {"write", KIND_BOOL, AT(write), MESSAGE_BIT(MESSAGE_ATTACH), 0, 0, 0},
     {"text", KIND_STRING, AT(text), MESSAGE_BIT(MESSAGE_DEFINE) | MESSAGE_BIT(MESSAGE_LOAD),

@@ -93,8 +93,13 @@ static bool check_seen(struct message_decoding *d, struct message_where where, u
         return message_wrong(d, where, "offset belongs to memory or resident");
     if (!(seen & DTYPE) != !(seen & SHAPE) || (needs_type && !(seen & DTYPE)))
         return message_wrong(d, where, "dtype and shape are both needed");
-    if (places && type == MESSAGE_PUT)
-        return message_wrong(d, where, "it has no place here: the body is its bytes");
+    if (places & (BODY | RESIDENT) && type == MESSAGE_PUT)
+        return message_wrong(d, where,
+                             "its bytes are the body, or in memory: it has no other place");
+    if (places && type == MESSAGE_EXPORT)
+        return message_wrong(d, where, "it has no place here: the handle is its place");
+    if (type == MESSAGE_GET && places != MEMORY)
+        return message_wrong(d, where, "memory is needed: else the body is where it goes");
     if (seen & BODY && !input && type != MESSAGE_RESULT)
         return message_wrong(d, where, "an output cannot be in the body of a request");
     return true;
@@ -146,6 +151,8 @@ bool message_get_tensors(struct message_decoding *d, const struct message_key *k
     bool input = key->kind == KIND_INPUTS;
     uint32_t max = input ? XOP_MAX_INPUTS : XOP_MAX_OUTPUTS;
     struct message_tensor *list = input ? m->in : m->out;
+    /* What these say is about one tensor, which cannot be left out. */
+    bool needed = m->type == MESSAGE_PUT || m->type == MESSAGE_GET || m->type == MESSAGE_EXPORT;
     struct message_where where = {key->name, -1, NULL};
     if (o->type != MSGPACK_OBJECT_ARRAY)
         return message_expected(d, where, "an array of tensors", o);
@@ -157,9 +164,9 @@ bool message_get_tensors(struct message_decoding *d, const struct message_key *k
         bool is_false = element->type == MSGPACK_OBJECT_BOOLEAN && !element->via.boolean;
         where.index = (int)i;
         list[i] = (struct message_tensor){.place = PLACE_NONE};
-        if (input ? is_nil && m->type != MESSAGE_PUT : is_false)
+        if (!needed && (input ? is_nil : is_false))
             list[i].place = PLACE_OMIT;
-        else if (!(is_nil && !input && m->type != MESSAGE_RESULT) &&
+        else if ((needed || input || !is_nil || m->type == MESSAGE_RESULT) &&
                  !get_tensor(d, where, element, &list[i], input))
             return false;
     }
@@ -231,20 +238,35 @@ static bool check_tensors(struct message_decoding *d, uint64_t body) {
            wrong_body(d, "it has %llu bytes, but its tensors end at byte %llu", body, end);
 }
 
-/* A put's body is the piece of its tensor that begins at offset. */
+/* put and export have one tensor. */
+static bool check_one(struct message_decoding *d) {
+    return d->message->nin == 1 ||
+           message_wrong(d, (struct message_where){"in", -1, NULL},
+                         "it has %u tensors: \"%s\" has one", d->message->nin,
+                         message_type_name(d->message->type));
+}
+
+/* A put's body is the piece of its tensor that begins at offset; where the tensor is in client
+ * memory there is none, and the piece is all of it. Pieces are whole elements. */
 static bool check_piece(struct message_decoding *d, uint64_t body) {
     const struct message *m = d->message;
     struct xop_error ignored;
-    uint64_t bytes = 0, end;
-    if (m->nin != 1)
-        return message_wrong(d, (struct message_where){"in", -1, NULL},
-                             "it has %u tensors: a put has one", m->nin);
+    uint64_t bytes = 0, end, size = xop_dtype_size(m->in[0].dtype);
+    if (!check_one(d))
+        return false;
     message_tensor_bytes(&m->in[0], &bytes, &ignored);
+    if (m->in[0].place == PLACE_MEMORY)
+        return (m->offset == 0 || message_wrong(d, (struct message_where){"offset", -1, NULL},
+                                                "a tensor in client memory is put whole")) &&
+               (body == 0 ||
+                wrong_body(d, "it has %llu bytes, but the tensor is in memory", body, 0));
     if (__builtin_add_overflow(m->offset, body, &end) || end > bytes)
         return wrong_body(d,
                           "a piece of it ends behind the tensor: it has %llu bytes, the tensor "
                           "%llu",
                           body, bytes);
+    if (m->offset % size != 0 || body % size != 0)
+        return wrong_body(d, "a piece of %llu bytes is not of whole elements of %llu", body, size);
     return true;
 }
 
@@ -264,7 +286,13 @@ static bool check_result(struct message_decoding *d, uint64_t body) {
 
 bool message_check_body(struct message_decoding *d, uint64_t body_bytes) {
     switch (d->message->type) {
+    case MESSAGE_GET:
+        if (d->message->nout > 1)
+            return message_wrong(d, (struct message_where){"out", -1, NULL},
+                                 "it has %u tensors: \"get\" has one", d->message->nout);
+        return check_tensors(d, body_bytes);
     case MESSAGE_PUT: return check_piece(d, body_bytes);
+    case MESSAGE_EXPORT: return check_one(d) && check_tensors(d, body_bytes);
     case MESSAGE_RESULT: return check_result(d, body_bytes);
     default: return check_tensors(d, body_bytes);
     }

@@ -22,7 +22,7 @@
 
 #include <xop/types.h>
 
-#define SEAM_ABI 1u
+#define SEAM_ABI 2u
 #define SEAM_MAX_LANES 64u
 #define SEAM_INLINE_ARGUMENTS 960u /* bytes of tensors and attributes inside a request record */
 
@@ -33,21 +33,55 @@ enum seam_descriptor {
     SEAM_FD_INBOX = 5,    /* memfd, mapped read-only by the worker */
     SEAM_FD_OUTBOX = 6,   /* memfd, mapped read-write by the worker, read-only by the front */
     SEAM_FD_DOORBELL = 7, /* eventfd: submissions, releases */
-    SEAM_FD_LANES = 8     /* eventfds, one a lane: completions */
+    SEAM_FD_KEEPER = 8,   /* SOCK_SEQPACKET to the parent: see keeper.h */
+    SEAM_FD_LANES = 9     /* eventfds, one a lane: completions */
 };
 
 /* Where an operand of a record is. */
 enum seam_place {
     SEAM_NOWHERE = 0, /* input: shape alone, or not given (dtype none); output: not wanted */
     SEAM_INBOX = 1,   /* input at an offset in the inbox */
-    SEAM_OUTBOX = 2   /* output: the worker allocates it in the outbox */
+    SEAM_OUTBOX = 2,  /* output: the worker allocates it in the outbox */
+    SEAM_MEMORY = 3   /* at an offset in a memory that was adopted */
 };
 
 struct seam_tensor {
-    uint8_t dtype, rank, place, access;
-    uint32_t reserved;
+    uint8_t dtype, rank, place, reserved[5];
+    uint64_t memory; /* SEAM_MEMORY: its number */
     uint64_t offset;
+    /* Where a copy of it has to be when the request is done: an adopted memory, or 0 for none. */
+    uint64_t keep_memory, keep_offset;
     int64_t shape[XOP_MAX_RANK];
+};
+
+/* Memories besides inbox and outbox, by numbers that the front gives, never twice in its life. A
+ * request may name one once its adoption was completed with OK in this generation, and until it is
+ * released. */
+enum seam_memory_kind {
+    SEAM_CLIENT = 1, /* a client's memfd: its descriptor was sent over the control socket before */
+    SEAM_DEVICE = 2  /* the device's: asked of the keeper, or made and given to it */
+};
+
+enum seam_memory_flags {
+    SEAM_WRITABLE = 1, /* SEAM_CLIENT */
+    SEAM_ZEROED = 2,   /* SEAM_DEVICE, where it has to be made */
+    SEAM_MUST_BE = 4,  /* SEAM_DEVICE: DATA_LOSS where the keeper does not have it */
+    SEAM_EXPORT = 8 /* SEAM_DEVICE: its descriptor comes as SEAM_EXPORTED before the completion */
+};
+
+struct seam_memory {
+    uint64_t number;
+    uint64_t bytes;
+    uint32_t kind, flags;
+};
+
+/* What a record asks for. */
+enum seam_kind {
+    SEAM_RUN = 0, /* an operator */
+    SEAM_COPY,    /* in[0] to out[0], bytes as they are: the request's op and pass do not count */
+    SEAM_ADOPT,   /* make a memory usable; result.bytes says how many it has */
+    SEAM_RELEASE, /* a memory is not used any more: unmap it, and have the keeper forget it */
+    SEAM_PROBE    /* time the bare device; result.probe */
 };
 
 /* Attributes follow the tensors, each as: this struct, the name with its NUL, then the value (8
@@ -60,8 +94,9 @@ struct seam_attr {
 };
 
 enum seam_request_flags {
-    SEAM_CHECK = 1, /* guard bytes around outputs, poison in them */
-    SEAM_ALONE = 2  /* a suspect: run with nothing else on the device, synchronised */
+    SEAM_CHECK = 1, /* guard bytes around outputs in the outbox, poison in them */
+    SEAM_ALONE = 2, /* a suspect: run with nothing else on the device, synchronised */
+    SEAM_SHAPES = 4 /* do not run: complete with the dtypes and shapes of all outputs */
 };
 
 /* Written by the front. */
@@ -70,16 +105,24 @@ struct seam_request {
     uint32_t op;  /* index in the worker's catalogue */
     uint8_t pass, flags, nin, nout;
     int8_t priority;
-    uint8_t reserved[3];
+    uint8_t kind; /* enum seam_kind */
+    uint8_t reserved[2];
     uint32_t client; /* the connection's number, for fairness and credit */
     uint32_t nattrs;
     uint32_t attr_bytes;
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC; 0: none */
-    uint64_t accepted_ns; /* CLOCK_MONOTONIC: when the front had the whole request */
+    uint64_t deadline_ns;         /* CLOCK_MONOTONIC; 0: none */
+    uint64_t accepted_ns;         /* CLOCK_MONOTONIC: when the front had the whole request */
+    struct seam_memory memory;    /* ADOPT, RELEASE */
+    uint64_t bytes_in, bytes_out; /* PROBE */
     /* nin + nout struct seam_tensor, then attr_bytes of attributes: here where they fit in
      * SEAM_INLINE_ARGUMENTS, else in the inbox at arguments_offset. */
     uint64_t arguments_offset; /* UINT64_MAX: in `arguments` */
     alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
+};
+
+/* As struct xop_probe of kernels/backend.h, which the front does not know. */
+struct seam_probe {
+    uint64_t launch_ns, direct_ns, copy_ns, device_ns;
 };
 
 /* Written by the worker. */
@@ -93,8 +136,13 @@ struct seam_result {
     uint64_t queue_ns, copy_ns, run_ns;
     uint32_t batch;
     uint32_t nout;
-    struct seam_tensor out[XOP_MAX_OUTPUTS]; /* offset is in the outbox, inside the block */
-    char message[512];                       /* for a status other than OK, NUL-terminated */
+    uint64_t bytes;          /* ADOPT: of the whole memory */
+    struct seam_probe probe; /* PROBE */
+    /* place is SEAM_OUTBOX with an offset inside the block, SEAM_MEMORY as the record said, or
+     * SEAM_NOWHERE for what was not wanted; a keep is not repeated. With SEAM_SHAPES all are
+     * SEAM_NOWHERE, and have dtype and shape. */
+    struct seam_tensor out[XOP_MAX_OUTPUTS];
+    char message[512]; /* for a status other than OK, NUL-terminated */
 };
 
 /* At the start of the seam. */
@@ -136,6 +184,9 @@ enum seam_control_type {
     SEAM_STOP,      /* front -> worker: exit in order */
     SEAM_READY,     /* worker -> front: struct seam_ready, with a memfd that holds the catalogue */
     SEAM_FAULT,     /* worker -> front: struct seam_fault; the worker exits after it */
+    SEAM_GIVE,      /* front -> worker: struct seam_memory, with a client's memfd; the record that
+                       adopts it comes after it */
+    SEAM_EXPORTED,  /* worker -> front: struct seam_memory, with its descriptor */
     SEAM_CONTROL_TYPES
 };
 

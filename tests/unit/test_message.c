@@ -103,7 +103,8 @@ static void every_type_survives(void **state) {
         m.length = 6;
         m.generation = 7;
         m.status = type == MESSAGE_ERROR ? XOP_DEVICE_FAULT : XOP_OK;
-        if (type == MESSAGE_PUT || type == MESSAGE_FORWARD || type == MESSAGE_BACKWARD) {
+        if (type == MESSAGE_PUT || type == MESSAGE_EXPORT || type == MESSAGE_FORWARD ||
+            type == MESSAGE_BACKWARD) {
             m.in[0] = (struct message_tensor){XOP_F16, 0, {0}, PLACE_NONE, ACCESS_DEFAULT, 0, 0};
             m.nin = 1;
         }

@@ -165,8 +165,9 @@ static void a_key_that_is_required_is_missed_by_name(void **state) {
                 const struct message_key *key = &message_keys[other];
                 const char *value = key->kind == KIND_STRING   ? "'x'"
                                     : key->kind != KIND_INPUTS ? "1"
-                                    : type == MESSAGE_PUT      ? "[{'dtype':'f32','shape':[0]}]"
-                                                               : "[]";
+                                    : type == MESSAGE_PUT || type == MESSAGE_EXPORT
+                                        ? "[{'dtype':'f32','shape':[0]}]"
+                                        : "[]";
                 if (other != k && key->required & MESSAGE_BIT(type))
                     add(", '%s': %s", key->name, value);
             }
@@ -388,6 +389,8 @@ static void places_are_told_apart(void **state) {
 
 #define PUT(rest) "{'type': 'put', 'id': 1, 'handle': 2, " rest "}"
 #define VECTOR "{'dtype': 'f32', 'shape': [4]}"
+#define EXPORT(rest) "{'type': 'export', 'id': 1, 'handle': 2, " rest "}"
+#define GET(rest) "{'type': 'get', 'id': 1, 'handle': 2, 'length': 4, " rest "}"
 #define AT(shape, offset) "{'dtype': 'f32', 'shape': [" shape "], 'body': " offset "}"
 
 static void a_body_is_what_the_header_says(void **state) {
@@ -396,14 +399,26 @@ static void a_body_is_what_the_header_says(void **state) {
         {"{'type': 'hello', 'version_min': 1, 'version_max': 1}", "body: it has 8 bytes", 8},
         {RUN("'in': []"), "body: it has 64 bytes", 64},
         {INPUT("{'resident': 3}"), "body: it has 4 bytes", 4},
-        {PUT("'in': []"), "in: it has 0 tensors: a put has one", 0},
+        {PUT("'in': []"), "in: it has 0 tensors: \"put\" has one", 0},
         {PUT("'in': [null]"), "in[0]: a map", 0},
         {PUT("'in': [{}]"), "in[0]: dtype and shape", 0},
         {PUT("'in': [" VECTOR ", " VECTOR "]"), "in: it has 2 tensors", 16},
-        {PUT("'in': [" AT("4", "0") "]"), "in[0]: it has no place here", 16},
-        {PUT("'in': [{'dtype': 'f32', 'shape': [4], 'resident': 2}]"), "it has no place here", 16},
-        {PUT("'in': [" VECTOR "]"), "ends behind the tensor", 17},
-        {PUT("'in': [" VECTOR "], 'offset': 8"), "ends behind the tensor", 9},
+        {PUT("'in': [" AT("4", "0") "]"), "in[0]: its bytes are the body", 16},
+        {PUT("'in': [{'dtype': 'f32', 'shape': [4], 'resident': 2}]"), "no other place", 16},
+        {PUT("'in': [{'dtype': 'f32', 'shape': [4], 'memory': 2}]"), "is in memory", 16},
+        {PUT("'in': [{'dtype': 'f32', 'shape': [4], 'memory': 2}], 'offset': 4"), "whole", 0},
+        {PUT("'in': [" VECTOR "]"), "ends behind the tensor", 20},
+        {PUT("'in': [" VECTOR "], 'offset': 8"), "ends behind the tensor", 12},
+        {PUT("'in': [" VECTOR "], 'offset': 2"), "whole elements", 4},
+        {PUT("'in': [" VECTOR "]"), "whole elements", 6},
+        {EXPORT("'in': []"), "in: it has 0 tensors: \"export\" has one", 0},
+        {EXPORT("'in': [{'dtype': 'f32', 'shape': [4], 'resident': 2}]"), "no place here", 0},
+        {EXPORT("'in': [" VECTOR "]"), "body: it has 16 bytes", 16},
+        {GET("'out': [null]"), "out[0]: a map", 0},
+        {GET("'out': [false]"), "out[0]: a map", 0},
+        {GET("'out': [{}]"), "out[0]: memory is needed", 0},
+        {GET("'out': [{'memory': 1}, {'memory': 1}]"), "out: it has 2 tensors", 0},
+        {GET("'out': [{'memory': 1}]"), "body: it has 8 bytes", 8},
         {PUT("'in': [" VECTOR "], 'offset': '@u64'"), "ends behind the tensor", 4},
         {"{'type': 'result', 'id': 1, 'status': 3, 'error': 'e'}", "a request that failed", 1},
         {"{'type': 'result', 'id': 1, 'media': 'm', 'out': [" AT("1", "0") "]}", "media:", 4},
@@ -415,6 +430,10 @@ static void a_body_is_what_the_header_says(void **state) {
     REFUSE(cases);
     accepted(PUT("'in': [" VECTOR "]"), 16);
     accepted(PUT("'in': [" VECTOR "], 'offset': 8"), 8);
+    accepted(PUT("'in': [{'dtype': 'f32', 'shape': [4], 'memory': 2, 'offset': 64}]"), 0);
+    accepted(EXPORT("'in': [" VECTOR "]"), 0);
+    accepted(GET("'out': [{'memory': 1, 'offset': 128}]"), 0);
+    accepted(GET("'offset': 4"), 0);
     accepted("{'type': 'result', 'id': 1, 'media': 'application/json'}", 2);
     accepted("{'type': 'result', 'id': 1}", 12);
     accepted("{'type': 'result', 'id': 1, 'status': 5, 'error': 'e'}", 0);
@@ -448,7 +467,7 @@ static void clients_send_requests_and_hello(void **state) {
     (void)state;
     for (unsigned type = 0; type <= MESSAGE_TYPES; type++)
         assert_int_equal(message_from_client((enum message_type)type),
-                         type >= MESSAGE_HELLO && type <= MESSAGE_RELOAD);
+                         type >= MESSAGE_HELLO && type <= MESSAGE_PROBE);
 }
 
 int main(void) {

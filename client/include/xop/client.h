@@ -81,6 +81,13 @@ struct xop_request {
     uint32_t nout;
     /* Bit i: output i is not wanted, and is not computed where that saves work. */
     uint32_t omit;
+    /* May be NULL, else nin and nout handles: one that is not 0 names the resident tensor that is
+     * this input or takes this output. Such an input has dtype NONE, or the dtype and shape that it
+     * must have; such an output likewise, and none of its bytes come here. */
+    const uint64_t *in_resident, *out_resident;
+    /* Forward: keep in the server what backward needs, under this id (see xop_handle). Backward:
+     * take what in leaves out (dtype NONE) from this context. 0: no context. */
+    uint64_t keep, context;
     const struct xop_attr *attrs;
     uint32_t nattrs;
     uint64_t deadline_ms; /* 0: none. After it, DEADLINE_EXCEEDED, whatever the server does. */
@@ -92,7 +99,9 @@ struct xop_request {
  * outputs that the library allocated. */
 struct xop_result {
     struct xop_error error; /* error.status is XOP_OK where all went well, the message then empty */
-    struct xop_tensor *out; /* an omitted output has dtype XOP_DTYPE_NONE */
+    /* An omitted output has dtype XOP_DTYPE_NONE; one that went to a resident tensor has its dtype
+     * and shape, and no data. */
+    struct xop_tensor *out;
     uint32_t nout;
     bool started; /* the work had been launched (with DEADLINE_EXCEEDED, CANCELLED) */
     uint64_t queue_ns, copy_ns, run_ns; /* in the server: waiting, copying, computing */
@@ -124,6 +133,86 @@ enum xop_status xop_cancel(struct xop_client *client, uint64_t id, struct xop_er
 enum xop_status xop_describe(struct xop_client *client, const char *op, struct xop_result **result);
 enum xop_status xop_stats(struct xop_client *client, struct xop_result **result);
 enum xop_status xop_ping(struct xop_client *client, struct xop_result **result);
+
+/* ---- Memory shared with the server ---- */
+
+/* Memory that the server reads and writes in place, so that no byte of a tensor crosses the socket:
+ * over Unix sockets alone. Wherever a request's in[i].data, or out[i].data, points into memory that
+ * is attached to its client, at a multiple of 64 bytes from its start, the tensor is used where it
+ * lies. Other tensors are sent as ever. While a request is under way its inputs must not be
+ * written and its outputs not be touched: what is, is computed from or overwritten, at the caller's
+ * own loss. Memory may be attached to several clients; each request reads it as its own. */
+struct xop_memory;
+
+/* bytes, rounded up to whole pages, of zeroed memory, aligned to a page; the caller's. */
+enum xop_status xop_memory_create(size_t bytes, struct xop_memory **memory,
+                                  struct xop_error *error);
+void *xop_memory_data(const struct xop_memory *memory);
+size_t xop_memory_bytes(const struct xop_memory *memory);
+/* The memfd, sealed against shrinking and growing; it stays the memory's. */
+int xop_memory_descriptor(const struct xop_memory *memory);
+/* Detaches it from whatever client it is attached to, without waiting, and unmaps it: no request
+ * may be using it. NULL is allowed. */
+void xop_memory_free(struct xop_memory *memory);
+
+/* Blocking. write: the server may write it. FAILED_PRECONDITION on a connection that is no Unix
+ * socket; RESOURCE_EXHAUSTED beyond the server's quota. */
+enum xop_status xop_memory_attach(struct xop_client *client, struct xop_memory *memory, bool write,
+                                  struct xop_error *error);
+/* Blocking: returns when the server has no use of it any more. NOT_FOUND where it is not attached.
+ */
+enum xop_status xop_memory_detach(struct xop_client *client, struct xop_memory *memory,
+                                  struct xop_error *error);
+
+/* ---- Tensors that stay in the server ---- */
+
+/* A resident tensor is the device's memory, under a handle that the client chooses: any number but
+ * 0 that names no other tensor of this client. Requests of one client that touch the same resident
+ * tensor run as if one after the other in the order in which they were submitted, so a request may
+ * name what an earlier one is still computing; where that fails, it answers ABORTED. Everything is
+ * freed when the client closes. Contexts (xop_request.keep) have ids of the same kind, counted
+ * apart, and are freed alike. */
+
+/* A number that this client has not returned before. */
+uint64_t xop_handle(struct xop_client *client);
+
+/* Blocking. put makes the tensor, or writes it anew where dtype and shape agree; get reads it into
+ * tensor->data, dtype and shape must agree; both go in pieces where a request cannot hold them.
+ * free takes a handle or a context. */
+enum xop_status xop_put(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
+                        struct xop_error *error);
+enum xop_status xop_get(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
+                        struct xop_error *error);
+enum xop_status xop_free(struct xop_client *client, uint64_t handle, struct xop_error *error);
+
+/* The same, asynchronous: done is called once, when all of it is done, with a result without
+ * outputs. tensor->data stays until then. */
+enum xop_status xop_submit_put(struct xop_client *client, uint64_t handle,
+                               const struct xop_tensor *tensor, xop_done_fn done, void *arg,
+                               struct xop_error *error);
+enum xop_status xop_submit_get(struct xop_client *client, uint64_t handle,
+                               const struct xop_tensor *tensor, xop_done_fn done, void *arg,
+                               struct xop_error *error);
+enum xop_status xop_submit_free(struct xop_client *client, uint64_t handle, xop_done_fn done,
+                                void *arg, struct xop_error *error);
+
+/* Blocking: makes a zeroed resident tensor of shape's dtype and shape in an allocation of its own
+ * and returns a descriptor of that memory, the caller's to close, for use on the same host: with
+ * the CUDA backend it is imported with cuMemImportFromShareableHandle
+ * (CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) on the same device, with the CPU backend it is a memfd
+ * to be mapped. *bytes is the size of the whole allocation; the tensor is at its start. Whoever
+ * writes it has to synchronise before submitting a request that reads it. Unix sockets alone. */
+enum xop_status xop_export(struct xop_client *client, uint64_t handle,
+                           const struct xop_tensor *shape, int *descriptor, uint64_t *bytes,
+                           struct xop_error *error);
+
+/* ---- Measuring ---- */
+
+/* Blocking: has the worker time its bare device, as a floor for a request that reads bytes_in and
+ * writes bytes_out: a JSON document in result->text (docs/protocol.md, probe). It takes some
+ * milliseconds, in which others' requests run slower. */
+enum xop_status xop_probe(struct xop_client *client, uint64_t bytes_in, uint64_t bytes_out,
+                          struct xop_result **result);
 
 /* ---- In an application's event loop ---- */
 
