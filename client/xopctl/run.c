@@ -1,4 +1,5 @@
 /* The verb run: tensors from files through an operator to files. */
+#include "attrs.h"
 #include "file.h"
 #include "print.h"
 #include "session.h"
@@ -34,12 +35,7 @@ struct job {
     struct session *session;
     struct arguments *arguments;
     json_t *document, *op, *pass; /* pass: the one that is run */
-    struct xop_attr attrs[XOP_MAX_ATTRS];
-    char names[XOP_MAX_ATTRS][XOP_MAX_NAME + 1];
-    union {
-        int64_t i[XOP_MAX_ATTR_LIST];
-        double f[XOP_MAX_ATTR_LIST];
-    } lists[XOP_MAX_ATTRS];
+    struct attrs attrs;
     struct xop_result *forward; /* run first, where backward needs its outputs */
     struct xop_tensor in[XOP_MAX_INPUTS];
     uint32_t nin;
@@ -126,7 +122,7 @@ static bool load(struct job *job, struct given *list, uint32_t n) {
     return true;
 }
 
-/* ---- Attributes, by the types that the operator declares ---- */
+/* ---- Which tensor is which input ---- */
 
 static json_t *find_named(json_t *list, const char *name, size_t bytes) {
     size_t i;
@@ -138,80 +134,6 @@ static json_t *find_named(json_t *list, const char *name, size_t bytes) {
     }
     return NULL;
 }
-
-static bool parse_list(struct xop_attr *attr, bool integers, const char *from, void *list) {
-    char *end = (char *)(uintptr_t)from;
-    attr->count = 0;
-    while (*end) {
-        if (attr->count == XOP_MAX_ATTR_LIST)
-            return false;
-        if (integers)
-            ((int64_t *)list)[attr->count++] = strtoll(from, &end, 10);
-        else
-            ((double *)list)[attr->count++] = strtod(from, &end);
-        if (end == from || (*end && *end != ','))
-            return false;
-        from = *end ? end + 1 : end;
-        if (*end && !*from)
-            return false;
-    }
-    attr->value.ints = list;
-    return true;
-}
-
-static bool parse_attr_value(struct xop_attr *attr, const char *type, const char *value,
-                             void *list) {
-    char *end = (char *)(uintptr_t) "x";
-    attr->count = 1;
-    errno = 0;
-    if (strcmp(type, "int") == 0) {
-        attr->type = XOP_ATTR_INT;
-        attr->value.i = strtoll(value, &end, 10);
-    } else if (strcmp(type, "float") == 0) {
-        attr->type = XOP_ATTR_FLOAT;
-        attr->value.f = strtod(value, &end);
-        errno = 0; /* what is too large or small for a double is inf or 0 */
-    } else if (strcmp(type, "bool") == 0) {
-        attr->type = XOP_ATTR_BOOL;
-        attr->value.i = strcmp(value, "true") == 0;
-        return attr->value.i || strcmp(value, "false") == 0;
-    } else if (strcmp(type, "string") == 0) {
-        attr->type = XOP_ATTR_STRING;
-        attr->value.string = value;
-        attr->count = (uint32_t)strlen(value);
-        return true;
-    } else {
-        attr->type = strcmp(type, "ints") == 0 ? XOP_ATTR_INTS : XOP_ATTR_FLOATS;
-        return parse_list(attr, attr->type == XOP_ATTR_INTS, value, list);
-    }
-    return end != value && !*end && !errno;
-}
-
-static bool parse_attrs(struct job *job) {
-    char message[300];
-    for (uint32_t i = 0; i < job->arguments->nattrs; i++) {
-        const char *argument = job->arguments->attrs[i], *equals = strchr(argument, '=');
-        json_t *spec = equals ? find_named(json_object_get(job->op, "attributes"), argument,
-                                           (size_t)(equals - argument))
-                              : NULL;
-        if (!spec) {
-            snprintf(message, sizeof message,
-                     "--attr %.80s: %s has no such attribute (xopctl ops %s lists them)", argument,
-                     job->arguments->op, job->arguments->op);
-            return fail(job, EX_USAGE, XOP_INVALID_ARGUMENT, message);
-        }
-        snprintf(job->names[i], sizeof job->names[i], "%s", text(spec, "name"));
-        job->attrs[i].name = job->names[i];
-        if (!parse_attr_value(&job->attrs[i], text(spec, "type"), equals + 1, &job->lists[i])) {
-            snprintf(message, sizeof message, "--attr %.80s: a value of type %s is expected",
-                     argument, text(spec, "type"));
-            return fail(job, EX_USAGE, XOP_INVALID_ARGUMENT, message);
-        }
-    }
-    return true;
-}
-
-/* ---- Which tensor is which input ---- */
 
 static struct given *named(struct given *list, uint32_t n, const char *name) {
     for (uint32_t i = 0; i < n; i++)
@@ -242,8 +164,8 @@ static bool run_request(struct job *job, enum xop_pass pass, uint32_t nin,
                                   .pass = pass,
                                   .in = job->in,
                                   .nin = nin,
-                                  .attrs = job->attrs,
-                                  .nattrs = job->arguments->nattrs,
+                                  .attrs = job->attrs.list,
+                                  .nattrs = job->attrs.n,
                                   .deadline_ms = job->arguments->deadline_ms,
                                   .check = job->arguments->check};
     if (xop_run(job->session->client, &request, result) == XOP_OK)
@@ -451,6 +373,13 @@ static bool find_op(struct job *job) {
         return true;
     snprintf(message, sizeof message, "%s has no backward", job->arguments->op);
     return fail(job, EX_USAGE, XOP_UNIMPLEMENTED, message);
+}
+
+static bool parse_attrs(struct job *job) {
+    struct xop_error error;
+    return attrs_parse(&job->attrs, job->op, job->arguments->attrs, job->arguments->nattrs,
+                       &error) == XOP_OK ||
+           fail(job, EX_USAGE, error.status, error.message);
 }
 
 static bool check_outs(struct job *job) {
