@@ -76,7 +76,7 @@ struct xop_backend_api {
     void (*info)(struct xop_backend *backend, struct xop_device_info *info);
     /* The operators that come with this backend. */
     const struct xop_library *(*library)(void);
-    /* Copies in[0] to out[0], whatever their dtype says, 2 bytes an element: an operator of no
+    /* Copies the bytes of in[0] to out[0], of whatever dtype, the same for both: an operator of no
      * catalogue, with a forward that takes groups. */
     const struct xop_op *(*copy)(void);
     /* Helper. Makes host memory usable in calls (pins it on CUDA). Page-aligned. */

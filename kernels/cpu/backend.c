@@ -17,9 +17,13 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/copy.h"
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
+#include "kernels/cpu/probe.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
 
@@ -59,6 +63,7 @@ struct cpu_host {
 struct xop_backend {
     struct cpu_host inline_host, pool_host;
     struct pool *pool;
+    struct memfile memory;
     int event;
     uint32_t nlanes, nfree;
     /* Guards what follows and the lanes' done groups. */
@@ -92,6 +97,7 @@ static void cpu_close(struct xop_backend *backend) {
     if (!backend)
         return;
     pool_close(backend->pool);
+    memfile_close(&backend->memory);
     for (uint32_t i = 0; i < MAX_LANES; i++)
         free(backend->lane[i].workspace);
     if (backend->event >= 0)
@@ -110,6 +116,7 @@ static enum xop_status cpu_open(const struct xop_backend_config *config, struct 
     if (!backend)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no memory for the CPU backend");
     pthread_mutex_init(&backend->lock, NULL);
+    memfile_open(&backend->memory);
     backend->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (backend->event < 0) {
         status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
@@ -174,6 +181,17 @@ static const struct xop_library *cpu_library(void) {
     return registry_library("cpu", table, (uint32_t)(sizeof table / sizeof *table));
 }
 
+static const struct xop_op *cpu_copy(void) {
+    static const struct registry_launch launch = {&copy_declaration, copy_cpu_forward, NULL,
+                                                  LAUNCH_MAX_GROUP, 0};
+    static struct xop_op op;
+    if (!op.name)
+        registry_bind(&op, &launch);
+    return &op;
+}
+
+/* ---- Memory ---- */
+
 /* Any memory of the process will do. */
 static enum xop_status cpu_register(struct xop_backend *backend, void *base, size_t bytes,
                                     bool read_only, struct xop_error *error) {
@@ -193,6 +211,29 @@ static enum xop_status cpu_unregister(struct xop_backend *backend, void *base,
     return XOP_OK;
 }
 
+static enum xop_status cpu_memory_make(struct xop_backend *backend, uint64_t *bytes, bool zeroed,
+                                       int *descriptor, void **base, struct xop_error *error) {
+    (void)zeroed; /* it always is */
+    return memfile_make(&backend->memory, bytes, descriptor, base, error);
+}
+
+static enum xop_status cpu_memory_import(struct xop_backend *backend, int descriptor,
+                                         uint64_t bytes, void **base, struct xop_error *error) {
+    return memfile_import(&backend->memory, descriptor, bytes, base, error);
+}
+
+static enum xop_status cpu_memory_drop(struct xop_backend *backend, void *base,
+                                       struct xop_error *error) {
+    return memfile_drop(&backend->memory, base, error);
+}
+
+static enum xop_status cpu_probe(struct xop_backend *backend, uint64_t bytes_in, uint64_t bytes_out,
+                                 struct xop_probe *probe, struct xop_error *error) {
+    return probe_cpu(backend->pool, bytes_in, bytes_out, probe, error);
+}
+
+/* ---- Groups ---- */
+
 static uint32_t cpu_free_lanes(struct xop_backend *backend) { return backend->nfree; }
 
 static uint64_t now_ns(void) {
@@ -209,7 +250,10 @@ static void run_group(struct xop_group *group, const struct xop_host *host) {
                                 .plans = group->plans};
     uint64_t begin = now_ns();
 
+    copy_keep_inputs(group, host);
     group->status = group->op->pass[group->pass].launch(&launch, &group->error);
+    if (group->status == XOP_OK)
+        copy_keep_outputs(group, host);
     group->run_ns = now_ns() - begin;
     if (group->status == XOP_OK)
         group->error.status = XOP_OK;
@@ -308,7 +352,7 @@ static enum xop_status cpu_submit(struct xop_backend *backend, struct xop_group 
     group->copy_ns = group->run_ns = 0;
     memset(&group->error, 0, sizeof group->error);
     for (uint32_t i = 0; i < group->ncalls && bytes <= INLINE_BYTES; i++)
-        bytes += group->plans[i]->bytes;
+        bytes += group->plans[i]->bytes + 2 * copy_kept_bytes(group, i);
     if (bytes > INLINE_BYTES) {
         pool_add(backend->pool, &lane->task);
     } else {
@@ -351,8 +395,13 @@ static const struct xop_backend_api api = {
     .close = cpu_close,
     .info = cpu_info,
     .library = cpu_library,
+    .copy = cpu_copy,
     .register_host = cpu_register,
     .unregister_host = cpu_unregister,
+    .memory_make = cpu_memory_make,
+    .memory_import = cpu_memory_import,
+    .memory_drop = cpu_memory_drop,
+    .probe = cpu_probe,
     .free_lanes = cpu_free_lanes,
     .submit = cpu_submit,
     .poll = cpu_poll,
