@@ -27,8 +27,12 @@ struct config {
     char backend[CONFIG_STRING]; /* auto, cpu, cuda */
     uint64_t device;
     uint64_t inbox_bytes, outbox_bytes;
-    uint64_t records; /* requests that a worker holds, for each I/O thread */
+    uint64_t resident_bytes, attached_bytes; /* 0: half of the device's or the host's memory */
+    uint64_t records;                        /* requests that a worker holds, for each I/O thread */
     uint64_t streams, threads, poll_us;
+
+    uint64_t quota_resident_bytes,
+        quota_attached_bytes; /* a connection's; 0: no limit of its own */
 
     uint64_t batch_max, batch_max_delay_us;
     uint64_t watchdog_heartbeat_ms, watchdog_request_ms;

@@ -3,12 +3,14 @@
 #include "complete.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "operands.h"
 #include "shared.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define PARTS_AT_ONCE 256
 
@@ -22,6 +24,7 @@ static struct response *response_new(struct io_thread *thread) {
         return NULL;
     atomic_fetch_add(&thread->unsent, 1);
     memset(response, 0, offsetof(struct response, header));
+    response->fd = -1;
     return response;
 }
 
@@ -33,6 +36,8 @@ static void response_free(struct io_thread *thread, struct response *response) {
         generation_drop(response->generation);
     }
     free(response->document);
+    if (response->fd >= 0)
+        close(response->fd);
     response->next = thread->free_responses;
     thread->free_responses = response;
 }
@@ -116,7 +121,25 @@ void answer_failure(struct connection *c, uint64_t id, const struct xop_error *e
 
 void answer_ok(struct connection *c, uint64_t id) { send_simple(c, blank(MESSAGE_RESULT, id)); }
 
+void answer_export(struct connection *c, uint64_t id, struct memory *memory) {
+    struct response *response = begin(c);
+    struct message *m = blank(MESSAGE_RESULT, id);
+    if (!response)
+        return;
+    m->length = memory->whole;
+    response->fd = memory->exported;
+    memory->exported = -1;
+    memory->flags &= ~(uint32_t)SEAM_EXPORT;
+    send_message(c, response, m);
+}
+
 void answer_document_take(struct connection *c, uint64_t id, char *json) {
+    struct xop_error error;
+    if (!json) {
+        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+        answer_failure(c, id, &error, false);
+        return;
+    }
     struct response *response = begin(c);
     if (!response) {
         free(json);
@@ -129,34 +152,60 @@ void answer_document_take(struct connection *c, uint64_t id, char *json) {
     send_message(c, response, m);
 }
 
-/* Lays the outputs one after the other into the body, each aligned. */
-static void put_outputs(struct response *response, struct message *m,
+/* An output in the body, behind what is there already. */
+static void put_in_body(struct response *response, const struct generation *generation,
+                        const struct seam_tensor *from, uint64_t *end, struct message_tensor *to) {
+    uint64_t bytes = 0, aligned = 0;
+    struct xop_error ignored;
+    message_tensor_bytes(to, &bytes, &ignored);
+    message_align(*end, &aligned);
+    if (bytes > 0)
+        add_part(response, padding, aligned - *end);
+    else
+        aligned = *end & ~(uint64_t)(PROTO_ALIGNMENT - 1);
+    to->place = PLACE_BODY;
+    to->offset = aligned;
+    add_part(response, generation->outbox + from->offset, bytes);
+    if (bytes > 0)
+        *end = aligned + bytes;
+}
+
+/* Says of each output what it is and where: not the worker's word, but the request's decides. */
+static void put_outputs(struct response *response, struct message *m, const struct request *request,
                         const struct generation *generation, const struct seam_result *result) {
-    uint64_t offset = 0;
+    const struct seam_tensor *asked = operands_tensors(request) + request->nin;
+    const struct memory *memory;
+    uint64_t end = 0;
     for (uint32_t i = 0; i < result->nout; i++) {
         const struct seam_tensor *from = &result->out[i];
         struct message_tensor *to = &m->out[i];
         *to = (struct message_tensor){.place = PLACE_OMIT};
-        if (from->place != SEAM_OUTBOX)
+        if (from->place == SEAM_NOWHERE)
             continue;
         to->dtype = (enum xop_dtype)from->dtype;
         to->rank = from->rank;
         memcpy(to->shape, from->shape, sizeof to->shape);
-        uint64_t bytes = 0, aligned = 0;
-        struct xop_error ignored;
-        message_tensor_bytes(to, &bytes, &ignored);
-        message_align(offset, &aligned);
-        if (bytes > 0)
-            add_part(response, padding, aligned - offset);
-        else
-            aligned = offset & ~(uint64_t)(PROTO_ALIGNMENT - 1);
-        to->place = PLACE_BODY;
-        to->offset = aligned;
-        add_part(response, generation->outbox + from->offset, bytes);
-        if (bytes > 0)
-            offset = aligned + bytes;
+        if (request->staying && i < request->nout && request->staying->out[i]) {
+            to->place = PLACE_RESIDENT;
+            to->id = request->staying->out[i]->handle;
+        } else if (from->place == SEAM_MEMORY &&
+                   (memory = operands_memory(request, asked[i].memory))) {
+            to->place = PLACE_MEMORY;
+            to->id = memory->id;
+            to->offset = asked[i].offset;
+        } else {
+            put_in_body(response, generation, from, &end, to);
+        }
     }
     m->nout = result->nout;
+}
+
+/* What a get asked for is the body as it is; a put, an attach or a detach has none. */
+static void put_piece(struct response *response, const struct generation *generation,
+                      const struct seam_result *result) {
+    const struct seam_tensor *from = &result->out[0];
+    if (result->nout == 1 && from->place == SEAM_OUTBOX)
+        add_part(response, generation->outbox + from->offset, operands_bytes(from));
 }
 
 void answer_result(struct connection *c, const struct request *request,
@@ -173,8 +222,10 @@ void answer_result(struct connection *c, const struct request *request,
     m->batch = result->batch;
     if (result->status != XOP_OK)
         m->error = result->message;
-    else
-        put_outputs(response, m, generation, result);
+    else if (request->kind == SEAM_RUN)
+        put_outputs(response, m, request, generation, result);
+    else if (request->kind == SEAM_COPY && request->staying->in[0])
+        put_piece(response, generation, result);
     if (result->block_bytes > 0) {
         response->generation = generation_hold(generation);
         response->block_offset = result->block_offset;
@@ -204,12 +255,41 @@ void answer_generation(struct connection *c, uint64_t generation) {
 
 /* ---- Sending ---- */
 
+/* One that takes a descriptor along begins a call of its own. */
 static uint32_t gather(const struct connection *c, struct iovec *parts) {
     uint32_t n = 0;
-    for (const struct response *r = c->out; r && n < PARTS_AT_ONCE; r = r->next)
+    for (const struct response *r = c->out; r && n < PARTS_AT_ONCE; r = r->next) {
+        if (r->fd >= 0 && n > 0)
+            break;
         for (uint32_t i = r->part; i < r->nparts && n < PARTS_AT_ONCE; i++)
             parts[n++] = r->parts[i];
+    }
     return n;
+}
+
+static ssize_t send_some(struct connection *c) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec parts[PARTS_AT_ONCE];
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c, parts)};
+    if (c->out->fd >= 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &c->out->fd, sizeof(int));
+    }
+    ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0 && c->out->fd >= 0) {
+        close(c->out->fd); /* it is under way */
+        c->out->fd = -1;
+    }
+    return sent;
 }
 
 /* Takes `sent` bytes off the queue, and whole responses with them. */
@@ -235,9 +315,7 @@ void answer_flush(struct connection *c) {
     bool was_high = answer_is_high(c);
     uint64_t total = 0;
     while (c->out && total < ANSWER_TURN_BYTES) {
-        struct iovec parts[PARTS_AT_ONCE];
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c, parts)};
-        ssize_t sent = sendmsg(c->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = send_some(c);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) {

@@ -18,10 +18,12 @@ void answer_hello(struct connection *connection);
 void answer_failure(struct connection *connection, uint64_t id, const struct xop_error *error,
                     bool started);
 void answer_ok(struct connection *connection, uint64_t id);
-/* A JSON document, which this takes and frees. */
+/* A tensor was exported: the memory's descriptor goes along, and is the memory's no longer. */
+void answer_export(struct connection *connection, uint64_t id, struct memory *memory);
+/* A JSON document, which this takes and frees; NULL: there was no memory for it. */
 void answer_document_take(struct connection *connection, uint64_t id, char *json);
-/* What a worker computed: outputs are sent from the generation's outbox, whose block (claimed
- * before) is released when they are. result is a checked copy. */
+/* What came of a request in the worker: outputs are sent from the generation's outbox, whose block
+ * (claimed before) is released when they are. result is a checked copy. */
 void answer_result(struct connection *connection, const struct request *request,
                    struct generation *generation, const struct seam_result *result);
 /* About the connection: an error after which it is closed, or a notice. */

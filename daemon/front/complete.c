@@ -2,6 +2,9 @@
 
 #include "answer.h"
 #include "dispatch.h"
+#include "document.h"
+#include "memory.h"
+#include "operands.h"
 #include "request.h"
 #include "shared.h"
 
@@ -15,7 +18,7 @@ static void free_record(struct io_thread *thread, uint32_t index) {
     struct request *request = thread->records[index];
     thread->records[index] = NULL;
     thread->free_records[thread->nfree++] = index;
-    thread->outstanding_cost -= dispatch_cost(request);
+    thread->outstanding_cost -= request->cost;
 }
 
 /* Copies what the result says, as far as it may be looked at. */
@@ -31,16 +34,22 @@ static void copy_result(const struct seam_result *from, struct seam_result *to) 
     }
 }
 
-static const char *check_output(const struct seam_tensor *out, const struct seam_result *result) {
+/* asked: what the record said of it; NULL: nothing. */
+static const char *check_output(const struct seam_tensor *out, const struct seam_tensor *asked,
+                                bool shapes, const struct seam_result *result) {
     struct xop_tensor tensor = {.dtype = (enum xop_dtype)out->dtype, .rank = out->rank};
     uint64_t bytes, end;
-    if (out->place == SEAM_NOWHERE)
+    if (out->place == SEAM_NOWHERE && !shapes)
         return NULL;
-    if (out->place != SEAM_OUTBOX || out->rank > XOP_MAX_RANK)
-        return "an output with an impossible place or rank";
+    if (out->rank > XOP_MAX_RANK)
+        return "an output of impossible rank";
     memcpy(tensor.shape, out->shape, sizeof tensor.shape);
     if (!xop_tensor_bytes(&tensor, &bytes))
         return "an output of impossible size";
+    if (shapes || (out->place == SEAM_MEMORY && asked && asked->place == SEAM_MEMORY))
+        return NULL;
+    if (out->place != SEAM_OUTBOX || (asked && asked->place == SEAM_NOWHERE))
+        return "an output in an impossible place";
     if (bytes > 0 &&
         (out->offset < result->block_offset || __builtin_add_overflow(out->offset, bytes, &end) ||
          end > result->block_offset + result->block_bytes))
@@ -61,8 +70,11 @@ static const char *check_result(struct generation *generation, const struct requ
     if (result->block_bytes > generation->outbox_bytes ||
         result->block_offset > generation->outbox_bytes - result->block_bytes)
         return "a block outside the outbox";
+    bool shapes = request->staying && request->staying->ask_shapes;
+    const struct seam_tensor *asked = operands_tensors(request) + request->nin;
     for (uint32_t i = 0; i < result->nout; i++) {
-        const char *wrong = check_output(&result->out[i], result);
+        const char *wrong =
+            check_output(&result->out[i], i < request->nout ? &asked[i] : NULL, shapes, result);
         if (wrong)
             return wrong;
     }
@@ -76,7 +88,7 @@ static void count(struct io_thread *thread, const struct request *request,
                   const struct seam_result *result) {
     struct op_stats *stats = &thread->ops[request->op_slot][request->pass];
     stats_add(stats->requests, 1);
-    stats_add(stats->bytes_in, request->body_bytes);
+    stats_add(stats->bytes_in, request->cost - REQUEST_COST);
     if (result->status != XOP_OK) {
         stats_add(stats->errors, 1);
         stats_add(request->connection->stats.errors, 1);
@@ -93,6 +105,46 @@ static void count(struct io_thread *thread, const struct request *request,
     histogram_add(&stats->run, result->run_ns);
 }
 
+/* Tells the client, if there is still one to be told. */
+static void answer(struct io_thread *thread, struct request *request,
+                   const struct seam_result *result) {
+    struct generation *generation = thread->generation;
+    struct connection *c = request->connection;
+    if (!c) {
+        if (result->block_bytes > 0)
+            complete_release(thread, generation, result->block_offset, result->block_bytes);
+        return;
+    }
+    count(thread, request, result);
+    if (request->kind == SEAM_PROBE && result->status == XOP_OK)
+        answer_document_take(
+            c, request->id,
+            document_probe(thread->front, request->bytes_in, request->bytes_out, &result->probe));
+    else
+        answer_result(c, request, generation, result);
+}
+
+/* The worker is done with a request, and its record is free. */
+static void finish(struct io_thread *thread, struct request *request,
+                   const struct seam_result *result) {
+    bool ok = result->status == XOP_OK;
+    request->state = REQUEST_DONE;
+    if (request->staying && request->staying->ask_shapes && ok && request->connection) {
+        operands_learn(request, result);
+        dispatch_again(request);
+        return;
+    }
+    if (request->kind == SEAM_RELEASE)
+        memory_released(request->memory);
+    operands_done(request, ok && !(request->staying && request->staying->ask_shapes),
+                  result->launched_ns != 0);
+    answer(thread, request, result);
+    if (request->connection)
+        request_detach(request);
+    else
+        request_free(request);
+}
+
 static const char *complete_one(struct io_thread *thread, uint64_t index) {
     struct generation *generation = thread->generation;
     struct seam_result result;
@@ -103,18 +155,11 @@ static const char *complete_one(struct io_thread *thread, uint64_t index) {
     const char *wrong = check_result(generation, request, &result, request->tag);
     if (wrong)
         return wrong;
-    if (request->connection) {
-        count(thread, request, &result);
-        answer_result(request->connection, request, generation, &result);
-    } else if (result.block_bytes > 0) {
-        complete_release(thread, generation, result.block_offset, result.block_bytes);
-    }
     free_record(thread, (uint32_t)index);
-    request->state = REQUEST_DONE;
-    if (request->connection)
-        request_detach(request);
+    if (request->memory && request->is_internal)
+        memory_completed(request, &result);
     else
-        request_free(request);
+        finish(thread, request, &result);
     return NULL;
 }
 
@@ -170,8 +215,13 @@ static int by_tag(const void *a, const void *b) {
 
 /* What becomes of a request that the dead worker had; false where it is not to be run again. */
 static bool judge(struct request *request, const struct generation *generation, bool launched) {
-    request->state = REQUEST_QUEUED;
-    request->requeued = true;
+    request->state = REQUEST_DONE; /* in no queue */
+    if (request->is_internal) {
+        memory_orphaned(request);
+        return false;
+    }
+    if (launched)
+        operands_lost(request);
     if (!request->connection) {
         request_free(request);
         return false;
@@ -182,6 +232,13 @@ static bool judge(struct request *request, const struct generation *generation, 
     if ((request->alone && generation->blame) || request->deaths >= MAX_DEATHS) {
         request_fail(request, XOP_DEVICE_FAULT,
                      "the worker ended each time this request ran, the last time alone: %s",
+                     generation->fault);
+        return false;
+    }
+    if (!operands_repeatable(request)) {
+        request_fail(request, XOP_DATA_LOSS,
+                     "the worker ended while this request ran, which changes what it reads, so "
+                     "that it cannot be run again: %s",
                      generation->fault);
         return false;
     }
@@ -206,6 +263,7 @@ void complete_gone(struct io_thread *thread) {
     qsort(left, n, sizeof *left, by_tag);
     for (uint32_t i = 0; i < n; i++)
         dispatch_again(left[i]);
+    memory_gone(thread);
 }
 
 void complete_watch(struct io_thread *thread) {

@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "dispatch.h"
 #include "handle.h"
+#include "operands.h"
 #include "request.h"
 #include "shared.h"
 #include "thread.h"
@@ -207,6 +208,36 @@ static void want_read(struct connection *c) {
     c->read_armed = want;
 }
 
+int connection_take_fd(struct connection *c) {
+    if (c->nfds == 0)
+        return -1;
+    int fd = c->fds[0];
+    memmove(c->fds, c->fds + 1, --c->nfds * sizeof *c->fds);
+    return fd;
+}
+
+static void close_fds(struct connection *c) {
+    while (c->nfds > 0)
+        close(c->fds[--c->nfds]);
+}
+
+/* Keeps what descriptors came along, up to a few: who sends more has no use for them. */
+static void collect_fds(struct connection *c, struct msghdr *message) {
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int fd;
+            memcpy(&fd, CMSG_DATA(head) + i * sizeof fd, sizeof fd);
+            if (c->nfds < CONNECTION_FDS)
+                c->fds[c->nfds++] = fd;
+            else
+                close(fd);
+        }
+    }
+}
+
 /* Receives into the body's place first and, in the same call, into the buffer. */
 static ssize_t receive(struct connection *c) {
     if (c->start > 0) {
@@ -224,13 +255,23 @@ static ssize_t receive(struct connection *c) {
     parts[n++] = (struct iovec){c->buffer + c->end, CONNECTION_BUFFER - c->end};
     if (direct < c->body_left && n == 2)
         n = 1; /* the buffer's turn comes when the body is whole */
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(CONNECTION_FDS * sizeof(int))];
+    } control;
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
+    if (c->is_unix) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+    }
     ssize_t got;
     do
-        got = recvmsg(c->fd, &message, MSG_DONTWAIT);
+        got = recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     if (got <= 0)
         return got;
+    if (c->is_unix && message.msg_controllen > 0)
+        collect_fds(c, &message);
     uint64_t straight = (uint64_t)got < direct ? (uint64_t)got : direct;
     c->body_at += straight;
     c->body_left -= straight;
@@ -261,6 +302,9 @@ static void on_read(evutil_socket_t fd, short what, void *arg) {
         }
         total += (uint64_t)got;
         process(c);
+        /* What came with whole frames, and belonged to none that had a use for it. */
+        if (c->nfds > 0 && c->state == CONNECTION_FRAME && c->start == c->end)
+            close_fds(c);
         if ((size_t)got < CONNECTION_BUFFER / 2)
             break; /* the socket is most likely empty: save a call */
     }
@@ -386,6 +430,12 @@ static void unlink_connection(struct connection *c) {
     atomic_fetch_sub(&thread->front->nconnections, 1);
 }
 
+static bool is_unix(int fd) {
+    struct sockaddr_storage name;
+    socklen_t length = sizeof name;
+    return getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.ss_family == AF_UNIX;
+}
+
 void connection_open(struct io_thread *thread, int fd, const char *peer) {
     struct connection *c = calloc(1, sizeof *c);
     int on = 1;
@@ -400,7 +450,9 @@ void connection_open(struct io_thread *thread, int fd, const char *peer) {
     c->thread = thread;
     c->fd = fd;
     c->number = atomic_fetch_add(&thread->front->connection_numbers, 1) + 1;
-    c->queue_tail = &c->queue;
+    for (uint32_t i = 0; i < REQUEST_PRIORITIES; i++)
+        c->queue_tail[i] = &c->queue[i];
+    c->is_unix = is_unix(fd);
     c->out_tail = &c->out;
     c->connected_ns = io_now();
     c->stage_deadline_ns = after_ms(shared_config(thread)->hello_timeout_ms);
@@ -424,6 +476,10 @@ void connection_end(struct connection *c, const char *reason) {
     c->read_armed = c->write_armed = false;
     while (c->requests)
         request_detach(c->requests);
+    context_close_all(c);
+    resident_close_all(c);
+    memory_detach_all(c);
+    close_fds(c);
     answer_drop(c);
     dispatch_deactivate(c);
     leave_waiting(c);

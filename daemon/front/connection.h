@@ -31,6 +31,9 @@ void connection_sent(struct connection *connection);
 void connection_answered(struct connection *connection);
 void connection_forget(struct connection *connection, const struct request *request);
 
+/* The oldest descriptor that came, the caller's; -1: none. */
+int connection_take_fd(struct connection *connection);
+
 struct inbox *connection_inbox(struct io_thread *thread);
 /* Space in the inbox was freed: whoever waits for it tries again. */
 void connection_space_freed(struct io_thread *thread, bool for_all);

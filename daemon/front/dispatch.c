@@ -1,6 +1,8 @@
 #include "dispatch.h"
 
 #include "answer.h"
+#include "memory.h"
+#include "operands.h"
 #include "request.h"
 #include "shared.h"
 
@@ -9,12 +11,12 @@
 #define QUANTUM (UINT64_C(256) << 10)
 /* Cost that a worker may hold from one I/O thread at once: enough to keep it busy, little enough
  * that what comes next soon gets its turn. */
-#define WINDOW (UINT64_C(256) << 20)
+#define WINDOW (UINT64_C(32) << 20)
 
 /* ---- Queues ---- */
 
 void dispatch_activate(struct connection *c) {
-    if (c->active || !c->queue || c->ended)
+    if (c->active || !c->queued || c->ended)
         return;
     c->active = true;
     c->next_active = NULL;
@@ -44,18 +46,37 @@ void dispatch_deactivate(struct connection *c) {
     c->active = false;
 }
 
+static uint32_t level_of(const struct request *request) {
+    return (uint32_t)(request->priority + (int)REQUEST_PRIORITIES / 2) % REQUEST_PRIORITIES;
+}
+
 void dispatch_queue(struct request *request) {
     struct connection *c = request->connection;
+    uint32_t level = level_of(request);
+    if (request->accepted_ns == 0)
+        request->accepted_ns = io_now();
+    if (request->blockers > 0) {
+        request->state = REQUEST_BLOCKED;
+        return;
+    }
+    if (request->aborted_by) {
+        request->state = REQUEST_DONE;
+        request_fail(request, XOP_ABORTED, "request %llu, whose result this one reads, failed",
+                     (unsigned long long)request->aborted_by);
+        return;
+    }
     request->state = REQUEST_QUEUED;
-    request->accepted_ns = io_now();
     request->next = NULL;
-    *c->queue_tail = request;
-    c->queue_tail = &request->next;
+    *c->queue_tail[level] = request;
+    c->queue_tail[level] = &request->next;
+    c->queued |= 1u << level;
     dispatch_activate(c);
 }
 
 void dispatch_again(struct request *request) {
     struct io_thread *thread = request->thread;
+    request->state = REQUEST_QUEUED;
+    request->requeued = true;
     request->next = NULL;
     *thread->again_tail = request;
     thread->again_tail = &request->next;
@@ -64,8 +85,9 @@ void dispatch_again(struct request *request) {
 void dispatch_remove(struct request *request) {
     bool again = request->requeued;
     struct connection *c = request->connection;
-    struct request **first = again ? &request->thread->again : &c->queue;
-    struct request ***tail = again ? &request->thread->again_tail : &c->queue_tail;
+    uint32_t level = level_of(request);
+    struct request **first = again ? &request->thread->again : &c->queue[level];
+    struct request ***tail = again ? &request->thread->again_tail : &c->queue_tail[level];
     struct request **at = first;
     while (*at && *at != request)
         at = &(*at)->next;
@@ -74,6 +96,8 @@ void dispatch_remove(struct request *request) {
     *at = request->next;
     if (!*at)
         *tail = at;
+    if (!again && !*first)
+        c->queued &= ~(1u << level);
     request->requeued = false;
 }
 
@@ -86,17 +110,33 @@ static struct request *pop_again(struct io_thread *thread) {
     return request;
 }
 
+/* The connection's next by priority; it has one. */
+static uint32_t best_level(const struct connection *c) {
+    return 31u - (uint32_t)__builtin_clz(c->queued);
+}
+
+static struct request *pop(struct connection *c, uint32_t level) {
+    struct request *request = c->queue[level];
+    c->queue[level] = request->next;
+    if (!c->queue[level]) {
+        c->queue_tail[level] = &c->queue[level];
+        c->queued &= ~(1u << level);
+    }
+    return request;
+}
+
 /* The request whose turn it is, or NULL. */
 static struct request *next(struct io_thread *thread) {
     if (thread->again)
         return pop_again(thread);
     while (thread->active) {
         struct connection *c = thread->active;
-        if (!c->queue || answer_is_high(c)) {
+        if (!c->queued || answer_is_high(c)) {
             pop_active(thread);
             continue;
         }
-        uint64_t cost = dispatch_cost(c->queue);
+        uint32_t level = best_level(c);
+        uint64_t cost = c->queue[level]->cost;
         if (c->deficit < cost) {
             /* A lone connection need not go round in circles. */
             c->deficit += c->next_active ? QUANTUM : cost;
@@ -104,11 +144,9 @@ static struct request *next(struct io_thread *thread) {
             dispatch_activate(c);
             continue;
         }
-        struct request *request = c->queue;
         c->deficit -= cost;
-        c->queue = request->next;
-        if (!c->queue) {
-            c->queue_tail = &c->queue;
+        struct request *request = pop(c, level);
+        if (!c->queued) {
             c->deficit = 0;
             pop_active(thread);
         }
@@ -121,7 +159,7 @@ static struct request *next(struct io_thread *thread) {
 
 static bool resolve(struct io_thread *thread, struct request *request) {
     struct generation *generation = thread->generation;
-    if (request->op_generation == generation->number)
+    if (request->kind != SEAM_RUN || request->op_generation == generation->number)
         return true;
     if (!catalogue_find(generation->catalogue, request->op, &request->op_index)) {
         char quoted[96];
@@ -152,30 +190,41 @@ static void put_arguments(struct io_thread *thread, struct request *request,
         to = thread->front->inbox.base + record->arguments_offset;
     }
     memcpy(to, from, bytes);
-    for (uint32_t i = 0; i < request->nin; i++) {
-        struct seam_tensor tensor;
-        memcpy(&tensor, to + i * sizeof tensor, sizeof tensor);
-        if (tensor.place == SEAM_INBOX)
-            tensor.offset += request->block.offset;
-        memcpy(to + i * sizeof tensor, &tensor, sizeof tensor);
-    }
+    struct seam_tensor *list = (struct seam_tensor *)(void *)to;
+    for (uint32_t i = 0; i < request->nin; i++)
+        if (list[i].place == SEAM_INBOX)
+            list[i].offset += request->block.offset;
+    if (request->staying)
+        operands_fill(request, list);
 }
 
+static uint8_t flags_of(const struct request *request) {
+    bool ask = request->staying && request->staying->ask_shapes;
+    return (uint8_t)(request->flags | (request->alone ? SEAM_ALONE : 0) | (ask ? SEAM_SHAPES : 0));
+}
+
+/* Fills a free record and submits it. RING_FULL: not now. */
 static enum ring_outcome submit(struct io_thread *thread, struct request *request) {
-    uint32_t index = thread->free_records[--thread->nfree];
+    uint32_t index = thread->free_records[thread->nfree - 1];
     struct seam_request *record = &thread->lane.requests[index];
     struct seam_result *result = &thread->lane.results[index];
+    record->kind = (uint8_t)request->kind;
+    if (request->kind == SEAM_ADOPT || request->kind == SEAM_RELEASE) {
+        if (!memory_fill(request, record))
+            return RING_FULL;
+    }
     atomic_store_explicit(&result->launched, 0, memory_order_relaxed);
     atomic_store_explicit(&result->launched_ns, 0, memory_order_relaxed);
+    thread->nfree--;
     request->record = index;
     request->tag = ++thread->next_tag;
     request->state = REQUEST_SUBMITTED;
     thread->records[index] = request;
-    thread->outstanding_cost += dispatch_cost(request);
+    thread->outstanding_cost += request->cost;
     record->tag = request->tag;
     record->op = request->op_index;
     record->pass = (uint8_t)request->pass;
-    record->flags = (uint8_t)(request->flags | (request->alone ? SEAM_ALONE : 0));
+    record->flags = flags_of(request);
     record->nin = request->nin;
     record->nout = request->nout;
     record->priority = request->priority;
@@ -184,8 +233,39 @@ static enum ring_outcome submit(struct io_thread *thread, struct request *reques
     record->attr_bytes = request->attr_bytes;
     record->deadline_ns = request->deadline_ns;
     record->accepted_ns = request->accepted_ns;
+    record->bytes_in = request->bytes_in;
+    record->bytes_out = request->bytes_out;
     put_arguments(thread, request, record);
     return ring_push(&thread->lane.submit, index);
+}
+
+/* What needs no worker, or not any more, is answered. True where it was. */
+static bool answer_here(struct request *request) {
+    struct memory *memory = request->memory;
+    if (request->is_export) {
+        memory = request->staying->out[0]->memory;
+        operands_done(request, true, true);
+        answer_export(request->connection, request->id, memory);
+    } else if (request->kind == SEAM_ADOPT ||
+               (request->kind == SEAM_RELEASE && memory->state != MEMORY_USABLE)) {
+        request->succeeded = true;
+        answer_ok(request->connection, request->id);
+    } else {
+        return false;
+    }
+    request->state = REQUEST_DONE;
+    request_detach(request);
+    return true;
+}
+
+static bool is_ready(struct io_thread *thread, struct request *request) {
+    request->state = REQUEST_DONE; /* in no queue */
+    if (!resolve(thread, request))
+        return false;
+    /* What has nothing but its body needs no looking after. */
+    if ((request->accesses || request->is_export) && !operands_ready(request))
+        return false;
+    return !answer_here(request);
 }
 
 static bool push_releases(struct io_thread *thread) {
@@ -198,23 +278,48 @@ static bool push_releases(struct io_thread *thread) {
     return n > 0;
 }
 
+static void report_ring(struct io_thread *thread) {
+    atomic_store(&thread->generation->faulty, true);
+    shared_report(thread, thread->generation,
+                  "the worker broke the rules of its seam: a submission ring with impossible "
+                  "positions");
+}
+
+/* Requests of our own, about memories. False where one cannot be sent now. */
+static bool submit_internal(struct io_thread *thread) {
+    while (thread->internal && thread->nfree > 0) {
+        struct request *request = thread->internal, *following = request->next;
+        enum ring_outcome outcome = submit(thread, request);
+        if (outcome == RING_FULL)
+            return false;
+        thread->internal = following;
+        if (!thread->internal)
+            thread->internal_tail = &thread->internal;
+        if (outcome != RING_OK) {
+            report_ring(thread);
+            return false;
+        }
+    }
+    return thread->nfree > 0;
+}
+
 void dispatch_run(struct io_thread *thread) {
     struct generation *generation = thread->generation;
+    order_run(thread);
     if (!generation || atomic_load(&generation->closed))
         return;
     if (thread->nreleases > 0)
         push_releases(thread);
-    while (thread->nfree > 0 && thread->outstanding_cost < WINDOW) {
+    while (submit_internal(thread) && thread->outstanding_cost < WINDOW) {
         struct request *request = next(thread);
         if (!request)
             break;
-        if (!resolve(thread, request))
+        if (!is_ready(thread, request)) {
+            order_run(thread);
             continue;
+        }
         if (submit(thread, request) != RING_OK) {
-            atomic_store(&generation->faulty, true);
-            shared_report(thread, generation,
-                          "the worker broke the rules of its seam: a submission ring with "
-                          "impossible positions");
+            report_ring(thread);
             return;
         }
     }
@@ -225,9 +330,14 @@ void dispatch_run(struct io_thread *thread) {
 void dispatch_refuse_all(struct io_thread *thread, const char *reason) {
     while (thread->again)
         request_fail(thread->again, XOP_UNAVAILABLE, "%s", reason);
-    while (thread->active) {
-        struct connection *c = pop_active(thread);
-        while (c->queue)
-            request_fail(c->queue, XOP_UNAVAILABLE, "%s", reason);
-    }
+    memory_refuse_all(thread, reason);
+    /* What depends on these is let go, and ends for that reason. */
+    do {
+        while (thread->active) {
+            struct connection *c = pop_active(thread);
+            while (c->queued)
+                request_fail(c->queue[best_level(c)], XOP_UNAVAILABLE, "%s", reason);
+        }
+        order_run(thread);
+    } while (thread->active);
 }

@@ -8,9 +8,10 @@
 
 #include "io.h"
 
-/* Queues a request whose body is there, at its connection. */
+/* A request whose body is there goes on: it is queued at its connection, or waits for those that
+ * block it. */
 void dispatch_queue(struct request *request);
-/* Queues one that is to be run again. */
+/* Queues one that was submitted before, or was about to be: it goes before others. */
 void dispatch_again(struct request *request);
 /* Takes a QUEUED request out of its queue. */
 void dispatch_remove(struct request *request);
@@ -22,9 +23,5 @@ void dispatch_deactivate(struct connection *connection);
 void dispatch_run(struct io_thread *thread);
 /* Answers every queued request UNAVAILABLE. */
 void dispatch_refuse_all(struct io_thread *thread, const char *reason);
-
-static inline uint64_t dispatch_cost(const struct request *request) {
-    return request->body_bytes + 4096;
-}
 
 #endif

@@ -24,6 +24,20 @@ char *document_ping(struct front *front) {
     return text;
 }
 
+char *document_probe(struct front *front, uint64_t bytes_in, uint64_t bytes_out,
+                     const struct seam_probe *probe) {
+    struct worker_info info;
+    shared_info(front, &info);
+    json_t *document =
+        json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "backend", info.backend, "device",
+                  info.device, "bytes_in", number(bytes_in), "bytes_out", number(bytes_out),
+                  "launch_ns", number(probe->launch_ns), "direct_ns", number(probe->direct_ns),
+                  "copy_ns", number(probe->copy_ns), "device_ns", number(probe->device_ns));
+    char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
+    json_decref(document);
+    return text;
+}
+
 /* ---- Operators ---- */
 
 struct totals {
@@ -96,13 +110,17 @@ static json_t *clients(struct front *front) {
         pthread_mutex_lock(&thread->lock);
         for (struct connection *c = thread->connections; c; c = c->next)
             json_array_append_new(
-                list, json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:f}", "id",
-                                (json_int_t)c->number, "peer", c->peer, "agent", c->agent,
+                list, json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:I, s:o, s:I, s:o, s:f}",
+                                "id", (json_int_t)c->number, "peer", c->peer, "agent", c->agent,
                                 "requests", number(stats_get(c->stats.requests)), "errors",
                                 number(stats_get(c->stats.errors)), "in_flight",
                                 (json_int_t)stats_get(c->stats.in_flight), "bytes_in",
                                 number(stats_get(c->stats.bytes_in)), "bytes_out",
-                                number(stats_get(c->stats.bytes_out)), "connected_s",
+                                number(stats_get(c->stats.bytes_out)), "residents",
+                                (json_int_t)stats_get(c->stats.residents), "resident_bytes",
+                                number(stats_get(c->stats.resident_bytes)), "contexts",
+                                (json_int_t)stats_get(c->stats.contexts), "attached_bytes",
+                                number(stats_get(c->stats.attached_bytes)), "connected_s",
                                 seconds_since(c->connected_ns)));
         pthread_mutex_unlock(&thread->lock);
     }
@@ -115,17 +133,21 @@ static json_t *server(struct front *front) {
     shared_info(front, &info);
     for (uint32_t t = 0; t < front->nthreads; t++)
         in_flight += atomic_load(&front->threads[t].in_flight);
-    return json_pack(
-        "{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o, s:o, s:o}",
-        "version", XOP_VERSION, "uptime_s", seconds_since(front->started_ns), "backend",
-        info.backend, "device", info.device, "runtime", info.runtime, "fallback_reason",
-        text_or_null(info.fallback_reason), "memory_total", number(info.memory_total),
-        "memory_free", number(atomic_load(&front->memory_free)), "generation",
-        number(info.generation), "restarts", number(info.restarts), "ready", info.ready,
-        "connections", (json_int_t)atomic_load(&front->nconnections), "in_flight",
-        number(in_flight), "inbox_bytes", number(front->inbox.bytes), "inbox_used",
-        number(atomic_load(&front->inbox.used)), "outbox_bytes",
-        number(front->config->outbox_bytes));
+    return json_pack("{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o, s:o, "
+                     "s:o, s:o, s:o, s:o}",
+                     "version", XOP_VERSION, "uptime_s", seconds_since(front->started_ns),
+                     "backend", info.backend, "device", info.device, "runtime", info.runtime,
+                     "fallback_reason", text_or_null(info.fallback_reason), "memory_total",
+                     number(info.memory_total), "memory_free",
+                     number(atomic_load(&front->memory_free)), "generation",
+                     number(info.generation), "restarts", number(info.restarts), "ready",
+                     info.ready, "connections", (json_int_t)atomic_load(&front->nconnections),
+                     "in_flight", number(in_flight), "inbox_bytes", number(front->inbox.bytes),
+                     "inbox_used", number(atomic_load(&front->inbox.used)), "outbox_bytes",
+                     number(front->config->outbox_bytes), "resident_bytes",
+                     number(atomic_load(&front->resident_bytes)), "resident_limit",
+                     number(atomic_load(&front->resident_limit)), "attached_bytes",
+                     number(atomic_load(&front->attached_bytes)));
 }
 
 char *document_stats(struct front *front) {

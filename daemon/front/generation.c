@@ -104,7 +104,7 @@ void generation_drop(struct generation *g) {
     for (uint32_t i = 0; i < SEAM_MAX_LANES; i++)
         close_if_open(g->lane_fds[i]);
     free(g->claimed);
-    catalogue_free(g->catalogue);
+    catalogue_drop(g->catalogue);
     free(g);
 }
 

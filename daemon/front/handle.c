@@ -3,10 +3,12 @@
 #include "answer.h"
 #include "connection.h"
 #include "document.h"
+#include "operands.h"
 #include "request.h"
 #include "shared.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* ---- Rows ---- */
 
@@ -43,40 +45,180 @@ static enum xop_status refused_now(struct connection *c, struct xop_error *error
     return xop_fail(error, XOP_UNAVAILABLE, "there is no worker: %.400s", info.reason);
 }
 
+/* A request for a message, counted; NULL having answered where it cannot be taken now. */
+static struct request *begin(struct connection *c, const struct message *m, uint64_t body) {
+    struct xop_error error;
+    struct request *request = NULL;
+    stats_add(c->stats.requests, 1);
+    if (refused_now(c, &error) == XOP_OK && !(request = request_new(c->thread)))
+        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+    if (request) {
+        request_begin(request, m, body);
+    } else {
+        stats_add(c->stats.errors, 1);
+        answer_failure(c, m->id, &error, false);
+    }
+    return request;
+}
+
+static struct request *refuse(struct connection *c, struct request *request,
+                              const struct xop_error *error) {
+    uint64_t id = request->id;
+    request_free(request);
+    stats_add(c->stats.errors, 1);
+    answer_failure(c, id, error, false);
+    return NULL;
+}
+
 static struct request *on_run(struct connection *c, const struct message *m, uint64_t body) {
     struct io_thread *thread = c->thread;
     struct xop_error error;
-    stats_add(c->stats.requests, 1);
-    struct request *request = request_new(thread);
-    if (!request) {
-        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
-        goto refuse;
-    }
-    if (refused_now(c, &error) != XOP_OK || request_fill(request, m, &error) != XOP_OK)
-        goto refuse;
-    request->body_bytes = body;
+    struct request *request = begin(c, m, body);
+    if (!request)
+        return NULL;
+    if (request_fill(request, c, m, &error) != XOP_OK)
+        return refuse(c, request, &error);
     if (thread->generation &&
         !catalogue_find(thread->generation->catalogue, request->op, &request->op_index)) {
         char quoted[96];
         xop_fail(&error, XOP_NOT_FOUND,
                  "there is no operator \"%s\" (xopctl ops lists those there are)",
                  message_quote(quoted, sizeof quoted, request->op, strlen(request->op)));
-        goto refuse;
+        return refuse(c, request, &error);
     }
     request->op_generation = thread->generation ? thread->generation->number : 0;
     /* A name that no catalogue has confirmed gets no slot: clients could use them all up. */
-    request->op_slot = thread->generation
-                           ? catalogue_slot(thread->generation->catalogue, request->op_index)
-                           : STATS_SLOTS - 1;
+    if (thread->generation)
+        request->op_slot = catalogue_slot(thread->generation->catalogue, request->op_index);
     request_attach(request, c, m->deadline_ms);
     return request;
-refuse:
+}
+
+/* ---- Tensors that stay, and clients' memory ---- */
+
+static struct request *on_put(struct connection *c, const struct message *m, uint64_t body) {
+    struct xop_error error;
+    struct request *request = begin(c, m, body);
+    if (request && operands_put(request, c, m, body, &error) != XOP_OK)
+        return refuse(c, request, &error);
     if (request)
-        request_free(request);
+        request_attach(request, c, m->deadline_ms);
+    return request;
+}
+
+static struct request *on_get(struct connection *c, const struct message *m, uint64_t body) {
+    struct xop_error error;
+    struct request *request = begin(c, m, body);
+    if (request && operands_get(request, c, m, &error) != XOP_OK)
+        return refuse(c, request, &error);
+    if (request)
+        request_attach(request, c, m->deadline_ms);
+    return request;
+}
+
+static bool is_local(const struct connection *c, struct xop_error *error) {
+    if (!c->is_unix)
+        xop_fail(error, XOP_FAILED_PRECONDITION,
+                 "descriptors pass over Unix sockets alone: this is no such connection");
+    return c->is_unix;
+}
+
+static struct request *on_export(struct connection *c, const struct message *m, uint64_t body) {
+    struct xop_error error;
+    struct request *request = begin(c, m, body);
+    if (request && (!is_local(c, &error) || operands_export(request, c, m, &error) != XOP_OK))
+        return refuse(c, request, &error);
+    if (request)
+        request_attach(request, c, 0);
+    return request;
+}
+
+static struct request *on_free(struct connection *c, const struct message *m, uint64_t body) {
+    struct resident *resident = resident_find(c, m->handle);
+    struct context *context = context_find(c, m->handle);
+    struct xop_error error;
+    (void)body;
+    stats_add(c->stats.requests, 1);
+    if (resident)
+        resident_unname(resident);
+    if (context)
+        context_unname(context);
+    if (resident || context) {
+        answer_ok(c, m->id);
+        return NULL;
+    }
+    xop_fail(&error, XOP_NOT_FOUND, "there is no resident tensor or context %llu",
+             (unsigned long long)m->handle);
     stats_add(c->stats.errors, 1);
     answer_failure(c, m->id, &error, false);
     return NULL;
 }
+
+static struct request *on_attach(struct connection *c, const struct message *m, uint64_t body) {
+    struct xop_error error;
+    struct memory *memory = NULL;
+    struct request *request = begin(c, m, body);
+    int fd = request ? connection_take_fd(c) : -1;
+    if (!request)
+        return NULL;
+    if (!is_local(c, &error))
+        ;
+    else if (fd < 0)
+        xop_fail(&error, XOP_INVALID_ARGUMENT, "no descriptor came with the frame");
+    else if (table_find(&c->holdings.memories, m->handle))
+        xop_fail(&error, XOP_ALREADY_EXISTS, "memory %llu is attached already",
+                 (unsigned long long)m->handle);
+    else {
+        memory = memory_attach(c, m->handle, fd, m->length, m->write, &error);
+        fd = -1;
+    }
+    if (fd >= 0)
+        close(fd);
+    request->kind = SEAM_ADOPT;
+    request->memory = memory;
+    if (memory && !order_access(request, &memory->object, 0, memory->bytes, true)) {
+        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+        memory_detach(memory);
+        memory = NULL;
+    }
+    if (!memory)
+        return refuse(c, request, &error);
+    request_attach(request, c, 0);
+    return request;
+}
+
+static struct request *on_detach(struct connection *c, const struct message *m, uint64_t body) {
+    struct memory *memory = table_find(&c->holdings.memories, m->handle);
+    struct xop_error error;
+    struct request *request = begin(c, m, body);
+    if (!request)
+        return NULL;
+    request->kind = SEAM_RELEASE;
+    request->memory = memory;
+    if (!memory)
+        xop_fail(&error, XOP_NOT_FOUND, "no memory %llu is attached",
+                 (unsigned long long)m->handle);
+    else if (!order_access(request, &memory->object, 0, memory->bytes, true))
+        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+    if (!request->accesses)
+        return refuse(c, request, &error);
+    memory_detach(memory);
+    request_attach(request, c, 0);
+    return request;
+}
+
+static struct request *on_probe(struct connection *c, const struct message *m, uint64_t body) {
+    struct request *request = begin(c, m, body);
+    if (!request)
+        return NULL;
+    request->kind = SEAM_PROBE;
+    request->bytes_in = m->bytes_in;
+    request->bytes_out = m->bytes_out;
+    request_attach(request, c, 0);
+    return request;
+}
+
+/* ---- Others ---- */
 
 static struct request *on_cancel(struct connection *c, const struct message *m, uint64_t body) {
     struct xop_error error;
@@ -136,25 +278,15 @@ void handle_worker_changed(struct connection *c) {
     connection_visit(c);
 }
 
-static void answer_json(struct connection *c, uint64_t id, char *json) {
-    struct xop_error error;
-    if (json) {
-        answer_document_take(c, id, json);
-    } else {
-        xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
-        answer_failure(c, id, &error, false);
-    }
-}
-
 static struct request *on_stats(struct connection *c, const struct message *m, uint64_t body) {
     (void)body;
-    answer_json(c, m->id, document_stats(c->thread->front));
+    answer_document_take(c, m->id, document_stats(c->thread->front));
     return NULL;
 }
 
 static struct request *on_ping(struct connection *c, const struct message *m, uint64_t body) {
     (void)body;
-    answer_json(c, m->id, document_ping(c->thread->front));
+    answer_document_take(c, m->id, document_ping(c->thread->front));
     return NULL;
 }
 
@@ -172,14 +304,24 @@ static struct request *on_unimplemented(struct connection *c, const struct messa
 
 static struct request *(*const rows[MESSAGE_TYPES])(struct connection *, const struct message *,
                                                     uint64_t body) = {
-    [MESSAGE_HELLO] = on_hello,          [MESSAGE_FORWARD] = on_run,
-    [MESSAGE_BACKWARD] = on_run,         [MESSAGE_PUT] = on_unimplemented,
-    [MESSAGE_GET] = on_unimplemented,    [MESSAGE_FREE] = on_unimplemented,
-    [MESSAGE_CANCEL] = on_cancel,        [MESSAGE_DESCRIBE] = on_describe,
-    [MESSAGE_STATS] = on_stats,          [MESSAGE_PING] = on_ping,
-    [MESSAGE_ATTACH] = on_unimplemented, [MESSAGE_DETACH] = on_unimplemented,
-    [MESSAGE_DEFINE] = on_unimplemented, [MESSAGE_LOAD] = on_unimplemented,
-    [MESSAGE_DRAIN] = on_unimplemented,  [MESSAGE_RELOAD] = on_unimplemented,
+    [MESSAGE_HELLO] = on_hello,
+    [MESSAGE_FORWARD] = on_run,
+    [MESSAGE_BACKWARD] = on_run,
+    [MESSAGE_PUT] = on_put,
+    [MESSAGE_GET] = on_get,
+    [MESSAGE_FREE] = on_free,
+    [MESSAGE_EXPORT] = on_export,
+    [MESSAGE_PROBE] = on_probe,
+    [MESSAGE_CANCEL] = on_cancel,
+    [MESSAGE_DESCRIBE] = on_describe,
+    [MESSAGE_STATS] = on_stats,
+    [MESSAGE_PING] = on_ping,
+    [MESSAGE_ATTACH] = on_attach,
+    [MESSAGE_DETACH] = on_detach,
+    [MESSAGE_DEFINE] = on_unimplemented,
+    [MESSAGE_LOAD] = on_unimplemented,
+    [MESSAGE_DRAIN] = on_unimplemented,
+    [MESSAGE_RELOAD] = on_unimplemented,
 };
 
 struct request *handle_message(struct connection *c, const struct message *m, uint64_t body) {

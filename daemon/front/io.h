@@ -6,10 +6,11 @@
  * I/O threads talk through a queue of commands (thread.h). What others may read of a thread while
  * it runs (statistics) is atomic; the list of connections is under `lock`.
  *
- * A request's life: RECEIVING its body into the inbox, QUEUED for the worker, SUBMITTED in a
- * record, freed once answered and no longer in the worker's hands. It may be answered before
+ * A request's life: RECEIVING its body into the inbox, BLOCKED while others that conflict run
+ * before it, QUEUED for the worker, WAITING for a memory that it names to be made usable, SUBMITTED
+ * in a record, freed once answered and no longer in the worker's hands. It may be answered before
  * (deadline, cancel, its connection gone): then it only waits for the worker to let go of its
- * memory.
+ * memory, or for those that block it.
  */
 #ifndef FRONT_IO_H
 #define FRONT_IO_H
@@ -18,9 +19,11 @@
 #include "daemon/shared/seam.h"
 #include "generation.h"
 #include "inbox.h"
+#include "order.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "stats.h"
+#include "table.h"
 
 #include <event2/event.h>
 #include <event2/event_struct.h>
@@ -28,8 +31,18 @@
 #include <sys/uio.h>
 
 struct front;
+struct memory;
+struct staying;
+struct resident;
 
-enum request_state { REQUEST_RECEIVING, REQUEST_QUEUED, REQUEST_SUBMITTED, REQUEST_DONE };
+enum request_state {
+    REQUEST_RECEIVING,
+    REQUEST_BLOCKED,
+    REQUEST_QUEUED,
+    REQUEST_WAITING,
+    REQUEST_SUBMITTED,
+    REQUEST_DONE
+};
 
 struct request {
     struct request *next;          /* in the queue it is in, or among the free ones */
@@ -39,9 +52,13 @@ struct request {
     struct connection *connection; /* NULL once answered */
     uint64_t id;
     enum request_state state;
+    enum seam_kind kind;
+    bool is_internal; /* nobody's: about a memory */
+    bool is_export;
     bool alone;    /* a suspect: see complete.h */
     bool requeued; /* in the queue of those to be run again */
     bool has_timer;
+    bool succeeded;
     uint8_t deaths; /* workers that died while this was launched */
     char op[XOP_MAX_NAME + 1];
     uint64_t op_generation; /* for which op_index was looked up; 0: none */
@@ -51,8 +68,15 @@ struct request {
     int8_t priority;
     uint32_t client;
     uint64_t deadline_ns, accepted_ns;
-    uint64_t body_bytes;
+    uint64_t body_bytes, cost;
+    uint64_t bytes_in, bytes_out; /* a probe's */
     struct inbox_block block;
+    struct access *accesses; /* see order.h */
+    struct edge *edges;
+    uint32_t blockers;
+    uint64_t aborted_by;     /* a request that it depends on and that failed; 0: none */
+    struct staying *staying; /* what it has to do with tensors that stay here; NULL: nothing */
+    struct memory *memory;   /* adopt, release: which; else the one that it waits for */
     uint32_t nattrs, attr_bytes;
     uint32_t record;
     uint64_t tag; /* in the generation that has it */
@@ -60,6 +84,8 @@ struct request {
     unsigned char *long_arguments; /* where they do not fit below */
     alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
 };
+
+#define REQUEST_PRIORITIES 16u /* -8 to 7 */
 
 #define RESPONSE_PARTS (1 + 2 * XOP_MAX_OUTPUTS)
 #define RESPONSE_HEADER 3584u
@@ -69,6 +95,7 @@ struct response {
     struct generation *generation; /* whose outbox block this sends; NULL: none */
     uint64_t block_offset, block_bytes;
     void *document; /* body that is freed after sending; NULL: none */
+    int fd;         /* goes with its first byte; -1: none */
     struct iovec parts[RESPONSE_PARTS];
     uint32_t nparts, part; /* part: the first not wholly sent */
     unsigned char header[RESPONSE_HEADER];
@@ -82,6 +109,14 @@ enum connection_state {
 };
 
 #define CONNECTION_BUFFER (72u * 1024)
+#define CONNECTION_FDS 16u /* descriptors that came and whose frame is still to be read */
+
+/* What a connection has in the server. */
+struct holdings {
+    struct table residents, contexts, memories; /* by the client's numbers */
+    struct resident *list;                      /* all that count against its quota */
+    uint32_t nmemories;
+};
 
 struct connection {
     struct connection *next, *previous; /* the thread's, under its lock */
@@ -109,8 +144,15 @@ struct connection {
     uint64_t awaiting_id;               /* a describe that waits for a worker, */
     char awaiting_op[XOP_MAX_NAME + 1]; /* and what it asks for */
 
-    struct request *requests;            /* all not answered, newest first */
-    struct request *queue, **queue_tail; /* QUEUED ones */
+    bool is_unix;
+    int fds[CONNECTION_FDS]; /* oldest first */
+    uint32_t nfds;
+    struct holdings holdings;
+
+    struct request *requests; /* all not answered, newest first */
+    /* QUEUED ones, by priority: a bit in `queued` for each list that is not empty. */
+    struct request *queue[REQUEST_PRIORITIES], **queue_tail[REQUEST_PRIORITIES];
+    uint32_t queued;
     uint64_t deficit;
     struct response *out, **out_tail;
     uint64_t out_bytes, out_count;
@@ -153,11 +195,22 @@ struct io_thread {
     uint64_t *releases;       /* that did not fit into the ring */
     size_t nreleases, releases_capacity;
 
-    struct request *again, **again_tail;        /* to be run again, before all others */
-    struct connection *active, **active_tail;   /* with QUEUED requests, round robin */
-    struct connection *waiting, **waiting_tail; /* for inbox space */
-    struct connection *flush;                   /* with new output */
+    struct catalogue *catalogue;                 /* the last one; NULL before the first worker */
+    struct request *internal, **internal_tail;   /* about memories, nobody's: before all others */
+    struct request *again, **again_tail;         /* to be run again, before all others */
+    struct request *unblocked, **unblocked_tail; /* see order.h */
+    struct connection *active, **active_tail;    /* with QUEUED requests, round robin */
+    struct connection *waiting, **waiting_tail;  /* for inbox space */
+    struct connection *flush;                    /* with new output */
     uint64_t outstanding_cost;
+
+    struct memory *memories; /* see memory.h */
+    struct memory *slabs;
+    uint64_t memory_numbers;
+    uint64_t access_sequence;
+    struct access *free_accesses;
+    struct edge *free_edges;
+    struct staying *free_stayings;
 
     struct request *free_requests;
     struct response *free_responses;

@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "operands.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,17 +16,25 @@ struct request *request_new(struct io_thread *thread) {
         return NULL;
     memset(request, 0, offsetof(struct request, arguments));
     request->thread = thread;
+    request->cost = REQUEST_COST;
+    request->op_slot = STATS_SLOTS - 1;
     return request;
 }
 
-void request_free(struct request *request) {
+static void give_space(struct request *request) {
     struct io_thread *thread = request->thread;
-    free(request->long_arguments);
-    request->long_arguments = NULL;
     if (request->block.bytes > 0) {
         bool shared = inbox_give(connection_inbox(thread), &request->block);
         connection_space_freed(thread, shared);
     }
+}
+
+void request_free(struct request *request) {
+    struct io_thread *thread = request->thread;
+    operands_end(request);
+    free(request->long_arguments);
+    request->long_arguments = NULL;
+    give_space(request);
     request->next = thread->free_requests;
     thread->free_requests = request;
 }
@@ -34,81 +43,119 @@ void request_free(struct request *request) {
 
 static enum xop_status put_tensor(const struct message_tensor *from, bool input,
                                   struct seam_tensor *to, struct xop_error *error) {
+    bool stays = from->place == PLACE_MEMORY || from->place == PLACE_RESIDENT;
     *to = (struct seam_tensor){.dtype = (uint8_t)from->dtype, .rank = (uint8_t)from->rank};
-    memcpy(to->shape, from->shape, sizeof to->shape);
+    memcpy(to->shape, from->shape, from->rank * sizeof *to->shape);
     switch (from->place) {
     case PLACE_NONE: to->place = input ? SEAM_NOWHERE : SEAM_OUTBOX; break;
     case PLACE_BODY:
-        if (!input)
-            return xop_fail(error, XOP_INVALID_ARGUMENT,
-                            "an output cannot be placed in the request's body");
         to->place = SEAM_INBOX;
         to->offset = from->offset;
         break;
     case PLACE_OMIT: *to = (struct seam_tensor){.place = SEAM_NOWHERE}; break;
     case PLACE_MEMORY:
-        return xop_fail(error, XOP_UNIMPLEMENTED,
-                        "this server takes no tensors in client memory: send them in the body");
-    case PLACE_RESIDENT:
-        return xop_fail(error, XOP_UNIMPLEMENTED,
-                        "this server holds no resident tensors: send them in the body");
+    case PLACE_RESIDENT: to->place = SEAM_MEMORY; break; /* the rest is for arrive.c */
     }
-    if (from->access != ACCESS_DEFAULT && from->access != (input ? ACCESS_READ : ACCESS_WRITE))
-        return xop_fail(error, XOP_INVALID_ARGUMENT, "an %s in the body is %s",
-                        input ? "input" : "output", input ? "read only" : "write only");
+    if (from->access != ACCESS_DEFAULT && from->access != (input ? ACCESS_READ : ACCESS_WRITE) &&
+        !(stays && from->access == ACCESS_READ_WRITE))
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "an %s%s is %s", input ? "input" : "output",
+                        stays ? "" : " in the body", input ? "read" : "written");
     return XOP_OK;
 }
 
-static enum xop_status put_attributes(struct request *request, const struct message *message,
-                                      unsigned char *arguments, size_t capacity, size_t *used) {
+/* How many tensors a request has: a backward with a context at least what that can give, and a
+ * forward that keeps something all its outputs. */
+struct extent {
+    uint32_t nin, nout, saved;
+};
+
+static struct extent extent_of(const struct connection *c, const struct message *m,
+                               const struct context *context) {
+    struct extent extent = {m->nin, m->nout, 0};
+    const struct catalogue *catalogue = c->thread->catalogue;
+    uint32_t index;
+    if (context && context->nneeds > extent.nin)
+        extent.nin = context->nneeds;
+    if (m->keep && m->nout == 0 && catalogue && catalogue_find(catalogue, m->op, &index))
+        extent.nout = catalogue_outputs(catalogue, index, &extent.saved);
+    return extent;
+}
+
+static bool put_attributes(struct request *request, const struct message *message,
+                           const struct context *context, unsigned char *arguments, size_t capacity,
+                           size_t *used) {
+    request->nattrs = message->nattrs;
+    if (context && message->nattrs == 0) {
+        request->nattrs = context->nattrs;
+        if (context->attr_bytes > capacity - *used)
+            return false;
+        if (context->attr_bytes > 0)
+            memcpy(arguments + *used, context->attrs, context->attr_bytes);
+        *used += context->attr_bytes;
+        return true;
+    }
     for (uint32_t i = 0; i < message->nattrs; i++)
         if (!seam_put_attr(arguments, capacity, used, &message->attrs[i]))
-            return XOP_RESOURCE_EXHAUSTED;
-    request->nattrs = message->nattrs;
-    return XOP_OK;
+            return false;
+    return true;
 }
 
 /* Arguments go into the request where they fit there, else into memory of their own. */
 static enum xop_status put_arguments(struct request *request, const struct message *message,
+                                     const struct context *context, struct extent extent,
                                      struct xop_error *error) {
-    size_t tensors = (size_t)(message->nin + message->nout) * sizeof(struct seam_tensor);
+    size_t tensors = (size_t)(extent.nin + extent.nout) * sizeof(struct seam_tensor);
     size_t used = tensors, capacity = SEAM_INLINE_ARGUMENTS;
     unsigned char *arguments = request->arguments;
     if (tensors > capacity ||
-        put_attributes(request, message, arguments, capacity, &used) != XOP_OK) {
+        !put_attributes(request, message, context, arguments, capacity, &used)) {
         used = tensors;
-        capacity = tensors + PROTO_MAX_HEADER + (size_t)message->nattrs * 128;
+        capacity = tensors + PROTO_MAX_HEADER + (size_t)XOP_MAX_ATTRS * 128;
         arguments = request->long_arguments = malloc(capacity);
-        if (!arguments || put_attributes(request, message, arguments, capacity, &used) != XOP_OK)
+        if (!arguments || !put_attributes(request, message, context, arguments, capacity, &used))
             return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the attributes take too much memory");
     }
     request->attr_bytes = (uint32_t)(used - tensors);
     struct seam_tensor *at = (struct seam_tensor *)(void *)arguments;
-    for (uint32_t i = 0; i < message->nin; i++)
-        if (put_tensor(&message->in[i], true, at++, error) != XOP_OK)
+    for (uint32_t i = 0; i < extent.nin; i++, at++) {
+        if (i >= message->nin)
+            *at = (struct seam_tensor){.place = SEAM_NOWHERE};
+        else if (put_tensor(&message->in[i], true, at, error) != XOP_OK)
             return error->status;
-    for (uint32_t i = 0; i < message->nout; i++)
-        if (put_tensor(&message->out[i], false, at++, error) != XOP_OK)
+        request->cost += operands_bytes(at);
+    }
+    for (uint32_t i = 0; i < extent.nout; i++, at++) {
+        if (i >= message->nout)
+            *at = (struct seam_tensor){.place = extent.saved >> i & 1 ? SEAM_NOWHERE : SEAM_OUTBOX};
+        else if (put_tensor(&message->out[i], false, at, error) != XOP_OK)
             return error->status;
+        request->cost += operands_bytes(at);
+    }
+    request->nin = (uint8_t)extent.nin;
+    request->nout = (uint8_t)extent.nout;
     return XOP_OK;
 }
 
-enum xop_status request_fill(struct request *request, const struct message *message,
-                             struct xop_error *error) {
-    if (message->keep || message->context)
-        return xop_fail(error, XOP_UNIMPLEMENTED,
-                        "this server keeps no contexts: send backward what it needs");
+void request_begin(struct request *request, const struct message *message, uint64_t body) {
+    request->id = message->id;
+    request->priority = (int8_t)message->priority;
+    request->body_bytes = body;
+}
+
+enum xop_status request_fill(struct request *request, struct connection *connection,
+                             const struct message *message, struct xop_error *error) {
+    struct context *context;
     if (message->device > 0)
         return xop_fail(error, XOP_NOT_FOUND, "there is no device %d: this server has one, 0",
                         message->device);
-    request->id = message->id;
     request->pass = message->type == MESSAGE_BACKWARD ? XOP_BACKWARD : XOP_FORWARD;
     request->flags = message->check ? SEAM_CHECK : 0;
-    request->priority = (int8_t)message->priority;
-    request->nin = (uint8_t)message->nin;
-    request->nout = (uint8_t)message->nout;
     snprintf(request->op, sizeof request->op, "%s", message->op);
-    return put_arguments(request, message, error);
+    if (operands_context(connection, message, &context, error) != XOP_OK ||
+        put_arguments(request, message, context, extent_of(connection, message, context), error) !=
+            XOP_OK)
+        return error->status;
+    return operands_arrive(request, connection, message, error);
 }
 
 /* ---- At a connection ---- */
@@ -173,12 +220,19 @@ void request_detach(struct request *request) {
     request->has_timer = false;
     atomic_fetch_sub_explicit(&connection->stats.in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&connection->thread->in_flight, 1, memory_order_relaxed);
-    if (request->state == REQUEST_RECEIVING)
+    if (request->state == REQUEST_RECEIVING) {
         connection_forget(connection, request);
-    else if (request->state == REQUEST_QUEUED)
+        /* Its place in the order stays until those before it are through. */
+        request->state = request->blockers > 0 ? REQUEST_BLOCKED : REQUEST_DONE;
+    } else if (request->state == REQUEST_QUEUED) {
         dispatch_remove(request);
+    } else if (request->state == REQUEST_WAITING) {
+        memory_forget(request);
+    }
     request->connection = NULL;
-    if (request->state != REQUEST_SUBMITTED)
+    if (request->state == REQUEST_BLOCKED)
+        give_space(request); /* order_run frees it */
+    else if (request->state != REQUEST_SUBMITTED)
         request_free(request);
     connection_answered(connection);
 }

@@ -10,10 +10,16 @@
 /* NULL where memory runs out. */
 struct request *request_new(struct io_thread *thread);
 
-/* Fills a request from a decoded message (op, operands, attributes): INVALID_ARGUMENT or
- * UNIMPLEMENTED where this server cannot take it. */
-enum xop_status request_fill(struct request *request, const struct message *message,
-                             struct xop_error *error);
+/* What every request costs besides the bytes that it moves, in bytes. */
+#define REQUEST_COST 4096u
+
+/* What every request has of its message. */
+void request_begin(struct request *request, const struct message *message, uint64_t body);
+
+/* Fills one that runs an operator (op, operands, attributes), and puts it in order. A status other
+ * than OK is the client's mistake, or a limit. */
+enum xop_status request_fill(struct request *request, struct connection *connection,
+                             const struct message *message, struct xop_error *error);
 
 /* Makes it its connection's, found by id, with its deadline running. */
 void request_attach(struct request *request, struct connection *connection, uint64_t deadline_ms);

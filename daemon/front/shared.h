@@ -45,7 +45,9 @@ struct front {
     int report_fd;                      /* eventfd: there is a report */
 
     _Atomic uint64_t memory_free;
-    _Atomic bool unavailable; /* requests are answered UNAVAILABLE at once */
+    _Atomic uint64_t resident_bytes, resident_limit; /* of the device: made, and allowed */
+    _Atomic uint64_t attached_bytes;                 /* of all clients' memory */
+    _Atomic bool unavailable;                        /* requests are answered UNAVAILABLE at once */
     _Atomic uint32_t connection_numbers, nconnections;
     _Atomic uint32_t nwaiting; /* connections that wait for space in the inbox */
 };

@@ -26,7 +26,8 @@ struct op_stats {
 
 struct client_stats {
     _Atomic uint64_t requests, errors, bytes_in, bytes_out;
-    _Atomic uint32_t in_flight;
+    _Atomic uint64_t resident_bytes, attached_bytes;
+    _Atomic uint32_t in_flight, residents, contexts;
 };
 
 #define stats_add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)

@@ -5,6 +5,7 @@
 #include "connection.h"
 #include "dispatch.h"
 #include "handle.h"
+#include "operands.h"
 #include "request.h"
 #include "shared.h"
 
@@ -20,20 +21,16 @@ struct command {
     struct command *next;
     enum thread_command type;
     int fd;
+    uint64_t number;
     char peer[96];
     struct generation *generation;
 };
 
-bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
-                 struct generation *generation) {
-    struct command *command = calloc(1, sizeof *command);
+static bool post(struct io_thread *thread, const struct command *filled) {
+    struct command *command = malloc(sizeof *command);
     if (!command)
         return false;
-    command->type = type;
-    command->fd = fd;
-    command->generation = generation;
-    if (peer)
-        snprintf(command->peer, sizeof command->peer, "%s", peer);
+    *command = *filled;
     pthread_mutex_lock(&thread->commands_lock);
     *thread->commands_tail = command;
     thread->commands_tail = &command->next;
@@ -42,6 +39,19 @@ bool thread_post(struct io_thread *thread, enum thread_command type, int fd, con
     if (write(thread->commands_fd, &one, sizeof one) < 0 && errno != EAGAIN)
         log_error("cannot wake an I/O thread: %m");
     return true;
+}
+
+bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
+                 struct generation *generation) {
+    struct command command = {.type = type, .fd = fd, .generation = generation};
+    if (peer)
+        snprintf(command.peer, sizeof command.peer, "%s", peer);
+    return post(thread, &command);
+}
+
+bool thread_post_export(struct io_thread *thread, int fd, uint64_t number) {
+    const struct command command = {.type = THREAD_EXPORTED, .fd = fd, .number = number};
+    return post(thread, &command);
 }
 
 void thread_wake_waiting(struct front *front) {
@@ -63,6 +73,8 @@ static void on_ready(struct io_thread *thread, const struct command *command) {
     struct generation *generation = command->generation;
     seam_view(generation->seam, thread->index, generation->records, &thread->lane);
     thread->generation = generation;
+    catalogue_drop(thread->catalogue);
+    thread->catalogue = catalogue_hold(generation->catalogue);
     thread->nfree = 0;
     for (uint32_t i = generation->records; i > 0; i--)
         thread->free_records[thread->nfree++] = i - 1;
@@ -111,6 +123,10 @@ static void on_space(struct io_thread *thread, const struct command *command) {
     (void)thread, (void)command; /* the loop tries in every round */
 }
 
+static void on_exported(struct io_thread *thread, const struct command *command) {
+    memory_exported(thread, command->number, command->fd);
+}
+
 static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
@@ -127,10 +143,10 @@ static void on_stop(struct io_thread *thread, const struct command *command) {
 }
 
 static void (*const handlers[])(struct io_thread *, const struct command *) = {
-    [THREAD_ADOPT] = on_adopt, [THREAD_READY] = on_ready,
-    [THREAD_GONE] = on_gone,   [THREAD_UNAVAILABLE] = on_unavailable,
-    [THREAD_SPACE] = on_space, [THREAD_DRAIN] = on_drain,
-    [THREAD_STOP] = on_stop,
+    [THREAD_ADOPT] = on_adopt,       [THREAD_READY] = on_ready,
+    [THREAD_GONE] = on_gone,         [THREAD_UNAVAILABLE] = on_unavailable,
+    [THREAD_EXPORTED] = on_exported, [THREAD_SPACE] = on_space,
+    [THREAD_DRAIN] = on_drain,       [THREAD_STOP] = on_stop,
 };
 
 static void on_commands(evutil_socket_t fd, short what, void *arg) {
@@ -221,6 +237,8 @@ enum xop_status thread_start(struct front *front, uint32_t index, struct xop_err
     thread->index = index;
     thread->commands_tail = &thread->commands;
     thread->again_tail = &thread->again;
+    thread->internal_tail = &thread->internal;
+    thread->unblocked_tail = &thread->unblocked;
     thread->active_tail = &thread->active;
     thread->waiting_tail = &thread->waiting;
     pthread_mutex_init(&thread->commands_lock, NULL);
@@ -238,6 +256,11 @@ void thread_join(struct io_thread *thread) {
     while (thread->connections)
         connection_bury(thread->connections);
     generation_drop(thread->generation);
+    catalogue_drop(thread->catalogue);
+    for (struct request *r = thread->internal, *next; r; r = next) {
+        next = r->next;
+        free(r);
+    }
     for (struct request *r = thread->free_requests, *next; r; r = next) {
         next = r->next;
         free(r);
@@ -251,6 +274,9 @@ void thread_join(struct io_thread *thread) {
         next = r->next;
         free(r);
     }
+    memory_close(thread);
+    operands_close(thread);
+    order_close(thread);
     if (thread->lane_event)
         event_free(thread->lane_event);
     event_free(thread->tick);

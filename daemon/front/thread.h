@@ -12,6 +12,7 @@ enum thread_command {
     THREAD_READY,       /* a generation serves: its reference is handed over */
     THREAD_GONE,        /* the worker of the current generation was reaped */
     THREAD_UNAVAILABLE, /* there will be no worker for a while: answer what waits */
+    THREAD_EXPORTED,    /* a memory's descriptor for a client: fd, number */
     THREAD_SPACE,       /* the inbox has space again */
     THREAD_DRAIN,       /* say goaway, take no new requests */
     THREAD_STOP         /* end every connection and the thread */
@@ -22,6 +23,8 @@ enum xop_status thread_start(struct front *front, uint32_t index, struct xop_err
 void thread_join(struct io_thread *thread);
 
 /* Returns false where memory ran out: nothing was taken then. */
+/* number: of a memory. */
+bool thread_post_export(struct io_thread *thread, int fd, uint64_t number);
 bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
                  struct generation *generation);
 void thread_wake_waiting(struct front *front);

@@ -1,6 +1,7 @@
 #include "workers.h"
 
 #include "daemon/shared/channel.h"
+#include "memory.h"
 #include "thread.h"
 
 #include <errno.h>
@@ -104,6 +105,9 @@ static void publish(struct front *front, const struct seam_ready *ready) {
     info->reason[0] = 0;
     pthread_mutex_unlock(&front->lock);
     atomic_store(&front->unavailable, false);
+    atomic_store(&front->resident_limit, front->config->resident_bytes
+                                             ? front->config->resident_bytes
+                                             : ready->memory_total / 2);
     w->ready = true;
     for (uint32_t i = 0; i < front->nthreads; i++)
         if (!thread_post(&front->threads[i], THREAD_READY, -1, NULL, generation_hold(w->current)))
@@ -155,6 +159,16 @@ static void on_fault(struct front *front, const void *payload, int *fds) {
     atomic_store(&front->workers->current->closed, true);
 }
 
+/* A memory's descriptor for a client: on to the I/O thread whose it is. */
+static void on_exported(struct front *front, const void *payload, int *fds) {
+    struct seam_memory memory;
+    memcpy(&memory, payload, sizeof memory);
+    uint32_t thread = memory_thread(memory.number);
+    if (thread < front->nthreads &&
+        thread_post_export(&front->threads[thread], fds[0], memory.number))
+        fds[0] = -1; /* the thread's now */
+}
+
 static const struct {
     void (*handle)(struct front *, const void *payload, int *fds);
     size_t bytes;
@@ -162,6 +176,7 @@ static const struct {
 } from_worker[SEAM_CONTROL_TYPES] = {
     [SEAM_READY] = {on_ready, sizeof(struct seam_ready), 1},
     [SEAM_FAULT] = {on_fault, sizeof(struct seam_fault), 0},
+    [SEAM_EXPORTED] = {on_exported, sizeof(struct seam_memory), 1},
 };
 
 static void dispatch_message(struct front *front, const unsigned char *packet, size_t bytes,
@@ -203,7 +218,8 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
     }
     dispatch_message(front, packet, bytes, fds, nfds);
     for (uint32_t i = 0; i < nfds; i++)
-        close(fds[i]);
+        if (fds[i] >= 0)
+            close(fds[i]);
 }
 
 /* ---- Start ---- */

@@ -4,7 +4,10 @@ The client shares no code with the C sources: what docs/protocol.md says has to 
 program calls run(tests) with a list of functions; each prints an `ok` or `not ok` line.
 """
 
+import array
 import contextlib
+import fcntl
+import mmap
 import os
 import re
 import select
@@ -61,13 +64,16 @@ def operands(arrays):
 
 
 def tensors(header, body):
-    """The arrays of a result; None for what is omitted."""
+    """The arrays of a result; None for what is omitted, the map itself for what lies elsewhere."""
     found = []
     for t in header.get("out", []):
         if not isinstance(t, dict):
             found.append(None)
             continue
         dtype, n = np.dtype(DTYPES[t["dtype"]]), int(np.prod(t["shape"], dtype=np.int64))
+        if "body" not in t:
+            found.append(t)
+            continue
         at = t["body"]
         found.append(np.frombuffer(body[at:at + n * dtype.itemsize], dtype).reshape(t["shape"]))
     return found
@@ -81,6 +87,7 @@ class Client:
         self.socket.connect(where)
         self.next_id = 1
         self.notices = []
+        self.descriptors = []
         if hello:
             self.send({"type": "hello", "version_min": 1, "version_max": 1, "agent": "test"})
             self.hello, _ = self.receive()
@@ -98,7 +105,10 @@ class Client:
     def read(self, n):
         data = bytearray()
         while len(data) < n:
-            piece = self.socket.recv(min(n - len(data), 1 << 20))
+            piece, parts, _, _ = self.socket.recvmsg(min(n - len(data), 1 << 20),
+                                                     socket.CMSG_SPACE(16))
+            for _, _, data_ in parts:
+                self.descriptors.extend(array.array("i", data_))
             if not piece:
                 raise Closed()
             data.extend(piece)
@@ -145,6 +155,40 @@ class Client:
         assert header["media"] == "application/json"
         return json.loads(body)
 
+    def ask(self, kind, body=b"", **keys):
+        """A request that has nothing but a body to give back."""
+        number = self.request(kind, body, **keys)
+        header, answer = self.answer()
+        assert header["type"] == "result" and header["id"] == number, header
+        if header.get("status", 0):
+            raise Failed(header)
+        return answer
+
+    def put(self, handle, value, **keys):
+        type_ = {"dtype": NAMES[value.dtype], "shape": list(value.shape)}
+        return self.ask("put", value.tobytes(), handle=handle, **{"in": [type_]}, **keys)
+
+    def get(self, handle, like):
+        answer = self.ask("get", handle=handle, offset=0, length=like.nbytes)
+        return np.frombuffer(answer, like.dtype).reshape(like.shape)
+
+    def send_with(self, descriptors, header, body=b""):
+        """The descriptors go with the frame's first byte."""
+        data = frame(header, body)
+        sent = self.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                             array.array("i", descriptors))])
+        self.socket.sendall(data[sent:])
+
+    def attach(self, memory, descriptor, length, write=True):
+        number = self.next_id
+        self.next_id += 1
+        self.send_with([descriptor], {"type": "attach", "id": number, "memory": memory,
+                                      "length": length, "write": write})
+        header, _ = self.answer()
+        assert header["id"] == number, header
+        if header.get("status", 0):
+            raise Failed(header)
+
     def error_then_close(self):
         """The error frame that ends this connection, or None if it was just closed."""
         try:
@@ -156,6 +200,25 @@ class Client:
                 self.receive()
         except (Closed, ConnectionError):
             return header
+
+
+F_ADD_SEALS, SEAL_SHRINK = 1033, 2
+
+
+class Memory:
+    """A memfd, sealed as the protocol asks, and mapped."""
+
+    def __init__(self, length, seals=SEAL_SHRINK):
+        self.descriptor = os.memfd_create("test", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, length)
+        if seals:
+            fcntl.fcntl(self.descriptor, F_ADD_SEALS, seals)
+        self.length = length
+        self.map = mmap.mmap(self.descriptor, length)
+
+    def array(self, offset, shape, dtype=np.float32):
+        n = int(np.prod(shape))
+        return np.frombuffer(self.map, dtype, n, offset).reshape(shape)
 
 
 class Daemon:
@@ -283,6 +346,7 @@ def run(tests):
     sys.exit(1 if failed else 0)
 
 
-INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 3, 4, 5
+INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 3, 4, 5, 6, 7
+FAILED_PRECONDITION, ABORTED, DATA_LOSS = 9, 10, 15
 RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, CANCELLED = 8, 12, 13, 14, 1
 DEVICE_FAULT = 64
