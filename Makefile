@@ -230,6 +230,12 @@ $(OUT)/examples/%: $(OUT)/obj/examples/%.c.o $(OUT)/libxopclient.so
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN/..' \
 	    $(call pkg_libs,$(CLIENT_PKGS) libevent_core) -lpthread -lm -o $@
 
+# Measurements of single parts, without a daemon; `bench-message` runs the one of headers.
+$(OUT)/bench/bench_%: $(OUT)/obj/tests/bench/bench_%.c.o $(OUT)/libtested.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS)) -lpthread -ldl -lm -o $@
+
 # Tests and measurements of the CUDA backend open it as a worker does.
 $(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,kernels/cuda/check.c)
 	@mkdir -p $(@D)
@@ -277,6 +283,11 @@ check-unit: unit
 ## check-gpu    on a GPU host: verify, system tests and broken operators on the CUDA backend
 check-gpu: tests $(GPU)
 	$(Q)XOP_BUILD=$(OUT) PYTHON=$(PYTHON) tests/gpu/check.sh
+
+## bench-message  what decoding and encoding of headers costs, in nanoseconds
+.PHONY: bench-message
+bench-message: $(OUT)/bench/bench_message
+	$(Q)$<
 
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)

@@ -13,6 +13,8 @@
 
 #include "limits.h"
 
+#include <string.h>
+
 enum message_type {
     MESSAGE_NONE = 0,
     /* client to server */
@@ -76,7 +78,8 @@ struct message_tensor {
 };
 
 /* Any message. Which members a type uses, which it requires and under which keys they travel is
- * the table in message_table.c. Absent numbers are 0. */
+ * the table in message_table.c. Absent numbers are 0. The lists come last, and what is in them
+ * behind their counts means nothing: nobody clears, fills or reads it. */
 struct message {
     enum message_type type;
     uint64_t id; /* the request's, chosen by the client; never 0 in a request */
@@ -91,10 +94,7 @@ struct message {
 
     /* forward, backward; put, get, free; attach, detach */
     const char *op; /* operator's name; describe: the one asked for, or NULL for all */
-    struct message_tensor in[XOP_MAX_INPUTS], out[XOP_MAX_OUTPUTS];
-    uint32_t nin, nout;
-    struct xop_attr attrs[XOP_MAX_ATTRS];
-    uint32_t nattrs;
+    uint32_t nin, nout, nattrs;
     uint64_t keep;    /* forward: keep what backward needs under this context id */
     uint64_t context; /* backward: the context to use */
     uint64_t handle;  /* put, get, free, export: resident handle; attach, detach: memory id */
@@ -117,7 +117,21 @@ struct message {
     uint64_t queue_ns, copy_ns, run_ns;
     uint32_t batch;    /* calls that shared the launch */
     const char *media; /* describe, stats, ping: what the body is, "application/json" */
+
+    /* the tensors and attributes of forward and backward; put and export have one input, results
+     * outputs */
+    struct message_tensor in[XOP_MAX_INPUTS], out[XOP_MAX_OUTPUTS];
+    struct xop_attr attrs[XOP_MAX_ATTRS];
 };
+
+/* Makes message one that says nothing yet, of type and for id, without touching its lists: cheaper
+ * than to assign a whole struct message. */
+static inline void message_reset(struct message *message, enum message_type type, uint64_t id) {
+    memset(message, 0, offsetof(struct message, in));
+    message->type = type;
+    message->id = id;
+    message->device = -1;
+}
 
 struct message_decoder; /* memory that decoding reuses */
 
@@ -126,9 +140,10 @@ void message_decoder_free(struct message_decoder *decoder);
 
 /* Decodes a header of a frame whose body has body_bytes. INVALID_ARGUMENT names the key that is
  * wrong; message->type and ->id hold what could be read of them even then, else NONE and 0, so that
- * the error can be answered. The body is checked here as well: ranges of PLACE_BODY tensors are
- * aligned, inside the body, not overlapping, with none of the body left over; a put's piece lies in
- * its tensor; only a result may have another body. */
+ * the error can be answered. Tensors and attributes beyond nin, nout and nattrs are unspecified.
+ * The body is checked here as well: ranges of PLACE_BODY tensors are aligned, inside the body, not
+ * overlapping, with none of the body left over; a put's piece lies in its tensor; only a result may
+ * have another body. */
 enum xop_status message_decode(struct message_decoder *decoder, const void *header, size_t bytes,
                                uint64_t body_bytes, struct message *message,
                                struct xop_error *error);

@@ -5,9 +5,10 @@
 
 struct message_decoder *message_decoder_new(void) {
     struct message_decoder *decoder = calloc(1, sizeof *decoder);
-    if (decoder && !msgpack_zone_init(&decoder->zone, 16384)) {
+    if (!decoder || !message_words_fill(&decoder->words) ||
+        !msgpack_zone_init(&decoder->zone, MESSAGE_ZONE)) {
         free(decoder);
-        decoder = NULL;
+        return NULL;
     }
     return decoder;
 }
@@ -114,18 +115,16 @@ static bool get_all(struct message_decoding *d, const msgpack_object_map *map) {
     return true;
 }
 
-enum xop_status message_decode(struct message_decoder *decoder, const void *header, size_t bytes,
-                               uint64_t body_bytes, struct message *message,
-                               struct xop_error *error) {
+enum xop_status message_decode_general(struct message_decoder *decoder, const void *header,
+                                       size_t bytes, uint64_t body_bytes, struct message *message,
+                                       struct xop_error *error) {
     struct message_decoding d = {decoder, message, error};
     msgpack_object top;
     size_t offset = 0;
     enum message_type type;
     uint64_t id;
-    *message = (struct message){.device = -1};
     enum xop_status status = message_scan(header, bytes, &type, &id, error);
-    message->type = type;
-    message->id = id;
+    message_reset(message, type, id);
     if (status != XOP_OK)
         return status;
     msgpack_zone_clear(&decoder->zone);
@@ -143,4 +142,12 @@ enum xop_status message_decode(struct message_decoder *decoder, const void *head
         return XOP_INVALID_ARGUMENT;
     }
     return XOP_OK;
+}
+
+enum xop_status message_decode(struct message_decoder *decoder, const void *header, size_t bytes,
+                               uint64_t body_bytes, struct message *message,
+                               struct xop_error *error) {
+    if (message_decode_fast(decoder, header, bytes, body_bytes, message))
+        return XOP_OK;
+    return message_decode_general(decoder, header, bytes, body_bytes, message, error);
 }

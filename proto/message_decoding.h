@@ -9,32 +9,57 @@
 #ifndef PROTO_MESSAGE_DECODING_H
 #define PROTO_MESSAGE_DECODING_H
 
-#include "message_table.h"
+#include "message_fast.h"
 
 #include <msgpack.h>
 
 /* Keys of a map at most, known or not: enough for every message, few enough to compare pairwise. */
 #define MESSAGE_MAX_KEYS 64
 
+/* What msgpack-c may build of a header: so many objects, and none is larger in its place. */
+#define MESSAGE_ZONE (MESSAGE_MAX_OBJECTS * sizeof(msgpack_object) + 4096)
+
+union message_element {
+    int64_t i;
+    double f;
+};
+
 struct message_decoder {
-    msgpack_zone zone;
+    msgpack_zone zone; /* of one chunk that holds every header's objects: it never grows */
+    struct message_words words;
     /* Copies of strings with their NUL, and of lists. A string of n bytes takes n + 1 bytes of a
      * header at least, and a header has at most so many lists: these are never too small. */
     char strings[PROTO_MAX_HEADER + 1];
     size_t used;
-    union {
-        int64_t i;
-        double f;
-    } lists[XOP_MAX_ATTRS][XOP_MAX_ATTR_LIST];
+    union message_element lists[XOP_MAX_ATTRS][XOP_MAX_ATTR_LIST];
     uint32_t nlists;
 };
 
-/* One call of message_decode(). */
+/* One call of message_decode(). Where error is NULL nobody asks what is wrong, only whether. */
 struct message_decoding {
     struct message_decoder *decoder;
     struct message *message;
     struct xop_error *error;
 };
+
+/* The keys of a tensor, and a bit for each that was there. */
+#define MESSAGE_MEMBERS "dtype", "shape", "body", "memory", "resident", "offset", "access"
+enum {
+    MESSAGE_HAS_DTYPE = 1,
+    MESSAGE_HAS_SHAPE = 2,
+    MESSAGE_HAS_BODY = 4,
+    MESSAGE_HAS_MEMORY = 8,
+    MESSAGE_HAS_RESIDENT = 16,
+    MESSAGE_HAS_OFFSET = 32,
+    MESSAGE_HAS_ACCESS = 64
+};
+
+static inline enum message_place message_place_of(unsigned seen) {
+    return seen & MESSAGE_HAS_BODY       ? PLACE_BODY
+           : seen & MESSAGE_HAS_MEMORY   ? PLACE_MEMORY
+           : seen & MESSAGE_HAS_RESIDENT ? PLACE_RESIDENT
+                                         : PLACE_NONE;
+}
 
 /* Where in a header something is: key, key[index], key.member or key[index].member. */
 struct message_where {
@@ -68,6 +93,10 @@ bool message_get_attrs(struct message_decoding *d, const struct message_key *key
                        const msgpack_object *o);
 bool message_get_tensors(struct message_decoding *d, const struct message_key *key,
                          const msgpack_object *o);
+/* Whether a tensor of in or out, read from a map with the keys of seen, is one that may stand
+ * there. message->type has to be known. */
+bool message_check_tensor(struct message_decoding *d, struct message_where where, unsigned seen,
+                          const struct message_tensor *tensor, bool input);
 bool message_check_body(struct message_decoding *d, uint64_t body_bytes);
 
 #endif

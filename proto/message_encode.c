@@ -1,5 +1,5 @@
 #include "frame.h"
-#include "message_table.h"
+#include "message_fast.h"
 
 #include <msgpack.h>
 #include <string.h>
@@ -72,7 +72,6 @@ static bool put_place(msgpack_packer *p, const struct message_tensor *tensor) {
 }
 
 static bool put_tensor(msgpack_packer *p, const struct message_tensor *tensor, bool input) {
-    static const char *const access[] = {"", "r", "w", "rw"};
     bool typed = tensor->dtype != XOP_DTYPE_NONE;
     if (tensor->place == PLACE_OMIT)
         return (input ? msgpack_pack_nil(p) : msgpack_pack_false(p)) == 0;
@@ -86,7 +85,7 @@ static bool put_tensor(msgpack_packer *p, const struct message_tensor *tensor, b
     if (msgpack_pack_map(p, keys) != 0 || (typed && !put_shape(p, tensor)) || !put_place(p, tensor))
         return false;
     return tensor->access == ACCESS_DEFAULT ||
-           (put_key(p, "access") && put_key(p, access[tensor->access]));
+           (put_key(p, "access") && put_key(p, message_access_names[tensor->access]));
 }
 
 static bool put_tensors(msgpack_packer *p, const struct message_tensor *list, uint32_t n,
@@ -192,8 +191,8 @@ static bool put_message(msgpack_packer *p, const struct message *m) {
     return true;
 }
 
-size_t message_encode(const struct message *message, uint64_t body_bytes, void *buffer,
-                      size_t capacity) {
+size_t message_encode_general(const struct message *message, uint64_t body_bytes, void *buffer,
+                              size_t capacity) {
     unsigned char *bytes = buffer;
     msgpack_packer packer;
     if (capacity < FRAME_PREFIX || body_bytes > PROTO_MAX_BODY)
@@ -207,4 +206,10 @@ size_t message_encode(const struct message *message, uint64_t body_bytes, void *
     size_t header = (size_t)(writer.at - bytes) - FRAME_PREFIX;
     frame_write_prefix(bytes, (struct frame_prefix){(uint32_t)header, body_bytes});
     return FRAME_PREFIX + header;
+}
+
+size_t message_encode(const struct message *message, uint64_t body_bytes, void *buffer,
+                      size_t capacity) {
+    size_t bytes = message_encode_fast(message, body_bytes, buffer, capacity);
+    return bytes > 0 ? bytes : message_encode_general(message, body_bytes, buffer, capacity);
 }

@@ -88,6 +88,9 @@ const struct message_key message_keys[] = {
     {"copy_ns", KIND_U64, AT(copy_ns), RESULT, 0, 0, 0},
     {"run_ns", KIND_U64, AT(run_ns), RESULT, 0, 0, 0},
     {"batch", KIND_U32, AT(batch), RESULT, 0, 0, 0},
-    {"media", KIND_STRING, AT(media), RESULT, 0, 0, 64},
+    {"media", KIND_STRING, AT(media), RESULT, 0, 0, MESSAGE_MAX_MEDIA},
 };
 const uint32_t message_nkeys = sizeof message_keys / sizeof *message_keys;
+_Static_assert(sizeof message_keys / sizeof *message_keys < 63, "a header's keys are bits of 64");
+
+const char *const message_access_names[4] = {"", "r", "w", "rw"};

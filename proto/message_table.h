@@ -29,10 +29,14 @@ struct message_key {
         max; /* I32: the range; STRING: bytes at most are max; U64: min is 1 where 0 is none */
 };
 
+#define MESSAGE_MAX_MEDIA 64 /* bytes of a media type */
 #define MESSAGE_BIT(type) (1u << (type))
 
 extern const struct message_key message_keys[];
 extern const uint32_t message_nkeys;
+
+/* By enum message_access: "", "r", "w", "rw". */
+extern const char *const message_access_names[4];
 
 /* MESSAGE_NONE for what is no name. */
 enum message_type message_type_named(const char *name, size_t length);

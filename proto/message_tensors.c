@@ -36,11 +36,10 @@ static bool get_shape(struct message_decoding *d, struct message_where where,
 
 static bool get_access(struct message_decoding *d, struct message_where where,
                        const msgpack_object *o, enum message_access *out) {
-    static const char *const names[] = {"", "r", "w", "rw"};
     if (o->type != MSGPACK_OBJECT_STR)
         return message_expected(d, where, "a string", o);
     for (int access = ACCESS_READ; access <= ACCESS_READ_WRITE; access++)
-        if (message_is_key(o, names[access])) {
+        if (message_is_key(o, message_access_names[access])) {
             *out = (enum message_access)access;
             return true;
         }
@@ -54,11 +53,8 @@ static bool get_id(struct message_decoding *d, struct message_where where, const
     return *out > 0 || message_wrong(d, where, "it cannot be 0");
 }
 
-/* The keys of a tensor, and a bit for each that was there. */
-static const char *const members[] = {"dtype",    "shape",  "body",  "memory",
-                                      "resident", "offset", "access"};
-enum { DTYPE = 1, SHAPE = 2, BODY = 4, MEMORY = 8, RESIDENT = 16, OFFSET = 32, ACCESS = 64 };
-#define PLACES (BODY | MEMORY | RESIDENT)
+static const char *const members[] = {MESSAGE_MEMBERS};
+#define PLACES (MESSAGE_HAS_BODY | MESSAGE_HAS_MEMORY | MESSAGE_HAS_RESIDENT)
 
 static bool get_member(struct message_decoding *d, struct message_where where,
                        const msgpack_object_kv *pair, struct message_tensor *tensor,
@@ -69,11 +65,11 @@ static bool get_member(struct message_decoding *d, struct message_where where,
         where.member = members[i];
         *seen |= 1u << i;
         switch (1u << i) {
-        case DTYPE: return get_dtype(d, where, &pair->val, &tensor->dtype);
-        case SHAPE: return get_shape(d, where, &pair->val, tensor);
-        case ACCESS: return get_access(d, where, &pair->val, &tensor->access);
-        case MEMORY:
-        case RESIDENT: return get_id(d, where, &pair->val, &tensor->id);
+        case MESSAGE_HAS_DTYPE: return get_dtype(d, where, &pair->val, &tensor->dtype);
+        case MESSAGE_HAS_SHAPE: return get_shape(d, where, &pair->val, tensor);
+        case MESSAGE_HAS_ACCESS: return get_access(d, where, &pair->val, &tensor->access);
+        case MESSAGE_HAS_MEMORY:
+        case MESSAGE_HAS_RESIDENT: return get_id(d, where, &pair->val, &tensor->id);
         default: return message_get_u64(d, where, &pair->val, &tensor->offset);
         }
     }
@@ -86,21 +82,22 @@ static bool check_seen(struct message_decoding *d, struct message_where where, u
     enum message_type type = d->message->type;
     unsigned places = seen & PLACES;
     /* Only a resident tensor, and an output that is still to be computed, have what is left out. */
-    bool needs_type = input ? !(seen & RESIDENT) : type == MESSAGE_RESULT;
+    bool needs_type = input ? !(seen & MESSAGE_HAS_RESIDENT) : type == MESSAGE_RESULT;
     if (places & (places - 1))
         return message_wrong(d, where, "a tensor has one place: body, memory or resident");
-    if (seen & OFFSET && !(seen & (MEMORY | RESIDENT)))
+    if (seen & MESSAGE_HAS_OFFSET && !(seen & (MESSAGE_HAS_MEMORY | MESSAGE_HAS_RESIDENT)))
         return message_wrong(d, where, "offset belongs to memory or resident");
-    if (!(seen & DTYPE) != !(seen & SHAPE) || (needs_type && !(seen & DTYPE)))
+    if (!(seen & MESSAGE_HAS_DTYPE) != !(seen & MESSAGE_HAS_SHAPE) ||
+        (needs_type && !(seen & MESSAGE_HAS_DTYPE)))
         return message_wrong(d, where, "dtype and shape are both needed");
-    if (places & (BODY | RESIDENT) && type == MESSAGE_PUT)
+    if (places & (MESSAGE_HAS_BODY | MESSAGE_HAS_RESIDENT) && type == MESSAGE_PUT)
         return message_wrong(d, where,
                              "its bytes are the body, or in memory: it has no other place");
     if (places && type == MESSAGE_EXPORT)
         return message_wrong(d, where, "it has no place here: the handle is its place");
-    if (type == MESSAGE_GET && places != MEMORY)
+    if (type == MESSAGE_GET && places != MESSAGE_HAS_MEMORY)
         return message_wrong(d, where, "memory is needed: else the body is where it goes");
-    if (seen & BODY && !input && type != MESSAGE_RESULT)
+    if (seen & MESSAGE_HAS_BODY && !input && type != MESSAGE_RESULT)
         return message_wrong(d, where, "an output cannot be in the body of a request");
     return true;
 }
@@ -115,15 +112,21 @@ static bool check_range(struct message_decoding *d, struct message_where where,
         return message_wrong(d, where, "%s", error.message);
     if (tensor->place != PLACE_MEMORY && tensor->place != PLACE_RESIDENT)
         return true;
+    /* Sizes of elements are powers of two, as the alignment is. */
     uint64_t step = tensor->place == PLACE_MEMORY ? PROTO_ALIGNMENT : size > 0 ? size : 1;
     where.member = "offset";
-    if (tensor->offset % step != 0)
+    if (tensor->offset & (step - 1))
         return message_wrong(d, where, "%llu is not a multiple of %llu",
                              (unsigned long long)tensor->offset, (unsigned long long)step);
     if (__builtin_add_overflow(tensor->offset, bytes, &end))
         return message_wrong(d, where, "no memory holds %llu bytes at %llu",
                              (unsigned long long)bytes, (unsigned long long)tensor->offset);
     return true;
+}
+
+bool message_check_tensor(struct message_decoding *d, struct message_where where, unsigned seen,
+                          const struct message_tensor *tensor, bool input) {
+    return check_seen(d, where, seen, input) && check_range(d, where, tensor);
 }
 
 static bool get_tensor(struct message_decoding *d, struct message_where where,
@@ -136,11 +139,8 @@ static bool get_tensor(struct message_decoding *d, struct message_where where,
     for (uint32_t i = 0; i < o->via.map.size; i++)
         if (!get_member(d, where, &o->via.map.ptr[i], tensor, &seen))
             return false;
-    tensor->place = seen & BODY       ? PLACE_BODY
-                    : seen & MEMORY   ? PLACE_MEMORY
-                    : seen & RESIDENT ? PLACE_RESIDENT
-                                      : PLACE_NONE;
-    return check_seen(d, where, seen, input) && check_range(d, where, tensor);
+    tensor->place = message_place_of(seen);
+    return message_check_tensor(d, where, seen, tensor, input);
 }
 
 /* ---- Lists of tensors ---- */
@@ -265,7 +265,7 @@ static bool check_piece(struct message_decoding *d, uint64_t body) {
                           "a piece of it ends behind the tensor: it has %llu bytes, the tensor "
                           "%llu",
                           body, bytes);
-    if (m->offset % size != 0 || body % size != 0)
+    if ((m->offset | body) & (size - 1))
         return wrong_body(d, "a piece of %llu bytes is not of whole elements of %llu", body, size);
     return true;
 }

@@ -9,7 +9,9 @@ bool message_align(uint64_t offset, uint64_t *aligned) {
 
 enum xop_status message_tensor_bytes(const struct message_tensor *tensor, uint64_t *bytes,
                                      struct xop_error *error) {
-    struct xop_tensor plain = {.dtype = tensor->dtype, .rank = tensor->rank};
+    struct xop_tensor plain; /* its data is nobody's concern, nor what is beyond its rank */
+    plain.dtype = tensor->dtype;
+    plain.rank = tensor->rank;
     for (uint32_t i = 0; i < tensor->rank && i < XOP_MAX_RANK; i++)
         plain.shape[i] = tensor->shape[i];
     if (!xop_tensor_bytes(&plain, bytes))
@@ -34,8 +36,26 @@ static int sequence(unsigned char first, uint32_t *code, uint32_t *least) {
     return -1;
 }
 
+/* Bytes at the beginning that are ASCII without NUL, in eights. */
+static size_t plain_eights(const char *bytes, size_t length) {
+    const uint64_t ones = UINT64_MAX / 255, tops = ones << 7;
+    size_t i = 0;
+    for (uint64_t word; length - i >= 8; i += 8) {
+        memcpy(&word, bytes + i, 8);
+        /* Taking 1 from a byte borrows its top bit where it was 0, and only where one below it was
+         * 0 does it do so elsewhere. */
+        if ((word | (word - ones)) & tops)
+            break;
+    }
+    return i;
+}
+
 bool message_utf8(const char *bytes, size_t length) {
-    for (size_t i = 0; i < length;) {
+    for (size_t i = plain_eights(bytes, length); i < length;) {
+        if (bytes[i] > 0) {
+            i++;
+            continue;
+        }
         uint32_t code, least;
         int more = sequence((unsigned char)bytes[i++], &code, &least);
         if (more < 0 || (size_t)more > length - i)

@@ -35,6 +35,8 @@ static char *place(char *buffer, size_t capacity, struct message_where where) {
 bool message_expected(struct message_decoding *d, struct message_where where, const char *what,
                       const msgpack_object *came) {
     char at[160];
+    if (!d->error)
+        return false;
     xop_fail(d->error, XOP_INVALID_ARGUMENT, "%s: %s is expected, %s came",
              place(at, sizeof at, where), what, kind_of(came));
     return false;
@@ -44,6 +46,8 @@ bool message_wrong(struct message_decoding *d, struct message_where where, const
                    ...) {
     char at[160], text[256];
     va_list args;
+    if (!d->error)
+        return false;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
