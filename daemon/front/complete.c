@@ -101,8 +101,8 @@ static void count(struct io_thread *thread, const struct request *request,
         stats_add(stats->batches, (UINT64_C(1) << 32) / result->batch);
         stats_max(&stats->batch_max, result->batch);
     }
-    histogram_add(&stats->queue, result->queue_ns);
-    histogram_add(&stats->run, result->run_ns);
+    stats_histogram_add(&stats->queue, result->queue_ns);
+    stats_histogram_add(&stats->run, result->run_ns);
 }
 
 /* Tells the client, if there is still one to be told. */

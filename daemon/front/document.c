@@ -46,9 +46,9 @@ struct totals {
 };
 
 static json_t *quantiles(const struct histogram *histogram) {
-    return json_pack("{s:f, s:f, s:f, s:f}", "p50", histogram_quantile_us(histogram, 0.5), "p90",
-                     histogram_quantile_us(histogram, 0.9), "p99",
-                     histogram_quantile_us(histogram, 0.99), "max",
+    return json_pack("{s:f, s:f, s:f, s:f}", "p50", stats_histogram_quantile_us(histogram, 0.5),
+                     "p90", stats_histogram_quantile_us(histogram, 0.9), "p99",
+                     stats_histogram_quantile_us(histogram, 0.99), "max",
                      (double)stats_get(histogram->max_ns) / 1000);
 }
 
@@ -60,8 +60,8 @@ static void merge_op(struct op_stats *into, const struct op_stats *from) {
     stats_add(into->batches, stats_get(from->batches));
     stats_add(into->batched, stats_get(from->batched));
     stats_max(&into->batch_max, stats_get(from->batch_max));
-    histogram_merge(&into->queue, &from->queue);
-    histogram_merge(&into->run, &from->run);
+    stats_histogram_merge(&into->queue, &from->queue);
+    stats_histogram_merge(&into->run, &from->run);
 }
 
 static json_t *describe_op(const char *name, enum xop_pass pass, const struct op_stats *op,

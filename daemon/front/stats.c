@@ -26,20 +26,20 @@ static double middle_ns(uint32_t bucket) {
     return ldexp(8.5 + (bucket - 1) % 8, (int)log - 3);
 }
 
-void histogram_add(struct histogram *histogram, uint64_t ns) {
+void stats_histogram_add(struct histogram *histogram, uint64_t ns) {
     stats_add(histogram->buckets[bucket_of(ns)], 1);
     stats_add(histogram->count, 1);
     stats_max(&histogram->max_ns, ns);
 }
 
-void histogram_merge(struct histogram *into, const struct histogram *from) {
+void stats_histogram_merge(struct histogram *into, const struct histogram *from) {
     for (uint32_t i = 0; i < STATS_BUCKETS; i++)
         stats_add(into->buckets[i], stats_get(from->buckets[i]));
     stats_add(into->count, stats_get(from->count));
     stats_max(&into->max_ns, stats_get(from->max_ns));
 }
 
-double histogram_quantile_us(const struct histogram *histogram, double part) {
+double stats_histogram_quantile_us(const struct histogram *histogram, double part) {
     uint64_t total = 0, seen = 0;
     for (uint32_t i = 0; i < STATS_BUCKETS; i++)
         total += stats_get(histogram->buckets[i]);

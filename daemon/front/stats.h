@@ -34,10 +34,10 @@ struct client_stats {
 #define stats_get(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
 void stats_max(_Atomic uint64_t *counter, uint64_t n);
 
-void histogram_add(struct histogram *histogram, uint64_t ns);
+void stats_histogram_add(struct histogram *histogram, uint64_t ns);
 /* Adds up `from` into `into`, which is only this thread's. */
-void histogram_merge(struct histogram *into, const struct histogram *from);
+void stats_histogram_merge(struct histogram *into, const struct histogram *from);
 /* The bucket's middle below which `part` (0 to 1) of the values lie, in microseconds. */
-double histogram_quantile_us(const struct histogram *histogram, double part);
+double stats_histogram_quantile_us(const struct histogram *histogram, double part);
 
 #endif

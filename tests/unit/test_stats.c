@@ -13,32 +13,32 @@ static void quantiles_are_within_a_bucket_of_the_truth(void **state) {
     static struct histogram histogram;
     (void)state;
     for (uint64_t us = 1; us <= 10000; us++)
-        histogram_add(&histogram, us * 1000);
+        stats_histogram_add(&histogram, us * 1000);
     static const double parts[] = {0.1, 0.5, 0.9, 0.99};
     for (size_t i = 0; i < 4; i++) {
-        double got = histogram_quantile_us(&histogram, parts[i]), expected = parts[i] * 10000;
+        double got = stats_histogram_quantile_us(&histogram, parts[i]), expected = parts[i] * 10000;
         if (fabs(got - expected) > expected / 8)
             fail_msg("quantile %g is %g us, not near %g", parts[i], got, expected);
     }
-    assert_true(histogram_quantile_us(&histogram, 1.0) <= 10000);
+    assert_true(stats_histogram_quantile_us(&histogram, 1.0) <= 10000);
 }
 
 static void extremes_are_counted(void **state) {
     static struct histogram histogram, sum;
     (void)state;
-    histogram_add(&histogram, 0);
-    histogram_add(&histogram, UINT64_MAX);
-    histogram_merge(&sum, &histogram);
-    histogram_merge(&sum, &histogram);
+    stats_histogram_add(&histogram, 0);
+    stats_histogram_add(&histogram, UINT64_MAX);
+    stats_histogram_merge(&sum, &histogram);
+    stats_histogram_merge(&sum, &histogram);
     assert_int_equal(stats_get(sum.count), 4);
     assert_true(stats_get(sum.max_ns) == UINT64_MAX);
-    assert_true(histogram_quantile_us(&sum, 0.5) < 1);
+    assert_true(stats_histogram_quantile_us(&sum, 0.5) < 1);
 }
 
 static void an_empty_histogram_has_quantile_zero(void **state) {
     static struct histogram histogram;
     (void)state;
-    assert_true(histogram_quantile_us(&histogram, 0.5) == 0);
+    assert_true(stats_histogram_quantile_us(&histogram, 0.5) == 0);
 }
 
 int main(void) {
