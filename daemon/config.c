@@ -48,6 +48,8 @@ static const struct key keys[] = {
      "a body that comes slower, or responses taken slower, end the connection"},
     {"server", "drain_timeout_ms", NUMBER, AT(drain_timeout_ms), 10000, 0, 3600000, "ms",
      "to finish accepted requests after SIGTERM"},
+    {"server", "poll_us", NUMBER, AT(io_poll_us), 0, 0, 1000000, "us",
+     "how long an I/O thread polls while requests are frequent; 0 on machines with few cores"},
     {"device", "backend", BACKEND, AT(backend), 0, 0, 0, "",
      "auto (a GPU where there is one, otherwise the CPU), cpu or cuda"},
     {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU"},
@@ -104,6 +106,8 @@ void config_defaults(struct config *config) {
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     config->io_threads = cores >= 8 ? 4 : cores >= 4 ? 2 : 1;
+    /* Where a core can be spared; where not, polling takes it from whoever has the answer. */
+    config->io_poll_us = cores >= 8 ? 50 : 0;
 }
 
 static enum xop_status set_number(uint64_t *out, const struct key *key, const char *value,

@@ -23,6 +23,7 @@ struct config {
     uint64_t hello_timeout_ms, frame_timeout_ms, write_timeout_ms;
     uint64_t min_rate; /* bytes a second that a body must come at */
     uint64_t drain_timeout_ms;
+    uint64_t io_poll_us; /* how long an I/O thread looks for more work before it sleeps */
 
     char backend[CONFIG_STRING]; /* auto, cpu, cuda */
     uint64_t device;

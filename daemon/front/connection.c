@@ -292,6 +292,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg) {
     struct connection *c = arg;
     uint64_t total = 0;
     (void)fd, (void)what;
+    c->thread->events++;
     while (total < TURN_BYTES && wants_read(c)) {
         ssize_t got = receive(c);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))

@@ -217,6 +217,9 @@ struct io_thread {
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
     bool draining;
     bool space_freed; /* in this round, in the inbox */
+    /* For polling: events of sockets so far, when there was work last, and the mean time between.
+     */
+    uint64_t events, last_work_ns, gap_ns;
 };
 
 /* Monotonic nanoseconds. */

@@ -176,32 +176,60 @@ static void on_tick(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- The loop ---- */
 
+/* Keeps the mean time between rounds that had work. */
+static void note_work(struct io_thread *thread, uint64_t now) {
+    uint64_t gap = now - thread->last_work_ns, most = UINT64_C(1000000000);
+    thread->gap_ns = (7 * thread->gap_ns + (gap < most ? gap : most)) / 8;
+    thread->last_work_ns = now;
+}
+
+/* Whether to look again at once instead of sleeping: while the next work is likely to come before a
+ * sleeper would be awake. */
+static bool is_polling(const struct io_thread *thread, uint64_t now) {
+    uint64_t poll_ns = thread->front->config->io_poll_us * 1000;
+    return poll_ns > 0 && thread->gap_ns < poll_ns && now - thread->last_work_ns < poll_ns;
+}
+
+/* Whether the loop may sleep: not if somebody may go on who waited for space, nor if there are
+ * completions that nobody will ring for. */
+static bool may_sleep(struct io_thread *thread, struct ring_bell *bell) {
+    bool space = thread->space_freed && thread->waiting;
+    thread->space_freed = false;
+    if (bell)
+        bell_arm(bell);
+    return !space && !(bell && ring_waiting(&thread->lane.complete) > 0);
+}
+
+static void wait_for_work(struct io_thread *thread) {
+    struct ring_bell *bell = thread->generation ? thread->lane.bell : NULL;
+    uint64_t number = bell ? thread->generation->number : 0;
+    bool sleeps = may_sleep(thread, bell);
+    if (event_base_loop(thread->base, EVLOOP_ONCE | (sleeps ? 0 : EVLOOP_NONBLOCK)) < 0)
+        abort();
+    /* The loop may have taken leave of that generation, and its memory with it. */
+    if (bell && thread->generation && thread->generation->number == number)
+        bell_disarm(bell);
+}
+
 static void *run(void *arg) {
     struct io_thread *thread = arg;
+    bool polls = thread->front->config->io_poll_us > 0;
     while (!thread->stop) {
-        complete_drain(thread);
+        uint64_t events = thread->events;
+        uint32_t completed = complete_drain(thread);
         if (thread->waiting)
             connection_retry_waiting(thread);
         dispatch_run(thread);
         answer_flush_all(thread);
         /* What flushing let through may have queued more. */
         dispatch_run(thread);
-        int flags = EVLOOP_ONCE;
-        struct ring_bell *bell = thread->generation ? thread->lane.bell : NULL;
-        uint64_t number = bell ? thread->generation->number : 0;
-        if (thread->space_freed && thread->waiting)
-            flags = EVLOOP_NONBLOCK; /* somebody may go on */
-        thread->space_freed = false;
-        if (bell) {
-            bell_arm(bell);
-            if (ring_waiting(&thread->lane.complete) > 0)
-                flags = EVLOOP_NONBLOCK;
-        }
-        if (event_base_loop(thread->base, flags) < 0)
+        uint64_t now = polls ? io_now() : 0;
+        if (!polls || !is_polling(thread, now))
+            wait_for_work(thread);
+        else if (event_base_loop(thread->base, EVLOOP_NONBLOCK) < 0)
             abort();
-        /* The loop may have taken leave of that generation, and its memory with it. */
-        if (bell && thread->generation && thread->generation->number == number)
-            bell_disarm(bell);
+        if (polls && (completed > 0 || thread->events != events))
+            note_work(thread, io_now());
     }
     answer_flush_all(thread);
     return NULL;
