@@ -16,14 +16,15 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/copy.h"
 #include "kernels/cuda/check.h"
-#include "kernels/cuda/lane.h"
+#include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/state.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
 
 #define DEFAULT_LANES 4u
-#define MAX_LANES 64u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
 /* Blocks of 256 threads for launches that work on host memory, a few times what saturates the bus;
  * XOP_CUDA_DIRECT_BLOCKS changes it, for measuring. */
@@ -44,25 +45,13 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
 };
 
-struct xop_backend {
-    struct gpu gpu;
-    struct pinned pinned;
-    cudaMemPool_t pool;
-    uint32_t direct_blocks;
-    uint32_t nlanes, nbusy;
-    uint32_t nsignalling;    /* busy lanes that will write the eventfd */
-    uint64_t signals_coming; /* writes to it that were not read yet */
-    bool lost;
-    int event;
-    struct lane lane[MAX_LANES];
-};
-
 /* ---- Opening and closing ---- */
 
 typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
-    static const preload_fn families[] = {copy_preload, square_bias_preload, activation_preload};
+    static const preload_fn families[] = {copy_preload, probe_preload, square_bias_preload,
+                                          activation_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
@@ -110,12 +99,16 @@ static void cuda_close(struct xop_backend *backend) {
     usable = backend->nbusy == 0 && !backend->lost && gpu_enter(&backend->gpu, &ignored) == XOP_OK;
     for (uint32_t i = 0; i < backend->nlanes; i++)
         lane_close(&backend->lane[i], usable);
-    pinned_close(&backend->pinned, usable);
+    if (usable)
+        helper_close(backend);
+    ranges_close(&backend->ranges);
+    memory_close(&backend->memory, usable);
     if (usable && backend->pool)
         cudaMemPoolDestroy(backend->pool);
     /* A host function may be about to write it as long as a group is in flight. */
     if (backend->event >= 0 && backend->nbusy == 0)
         close(backend->event);
+    pthread_mutex_destroy(&backend->lock);
     free(backend);
 }
 
@@ -135,6 +128,7 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
         free(backend); /* there is no context to free anything in */
         return status;
     }
+    pthread_mutex_init(&backend->lock, NULL);
     backend->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (backend->event < 0)
         status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
@@ -142,7 +136,9 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
         status = preload(error);
     if (status == XOP_OK)
         status = open_pool(backend, error);
-    while (status == XOP_OK && backend->nlanes < lanes && backend->nlanes < MAX_LANES)
+    if (status == XOP_OK)
+        status = memory_open(&backend->memory, &backend->gpu, error);
+    while (status == XOP_OK && backend->nlanes < lanes && backend->nlanes < STATE_MAX_LANES)
         status = lane_open(&backend->lane[backend->nlanes++], backend->pool, error);
     if (status == XOP_OK)
         *out = backend;
@@ -154,12 +150,16 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
 static void cuda_info(struct xop_backend *backend, struct xop_device_info *info) {
     struct xop_error ignored;
     size_t available = 0, total = 0;
+    bool pageable;
 
+    pthread_mutex_lock(&backend->lock);
+    pageable = ranges_has_pageable(&backend->ranges);
+    pthread_mutex_unlock(&backend->lock);
     memset(info, 0, sizeof *info);
     snprintf(info->backend, sizeof info->backend, "cuda");
     snprintf(info->device, sizeof info->device, "%s", backend->gpu.name);
     snprintf(info->runtime, sizeof info->runtime, "%.40s%s", backend->gpu.runtime,
-             pinned_has_pageable(&backend->pinned) ? ", inbox not pinned" : "");
+             pageable ? ", inbox not pinned" : "");
     info->lanes = backend->nlanes;
     if (backend->lost || gpu_enter(&backend->gpu, &ignored) != XOP_OK)
         return;
@@ -173,49 +173,13 @@ static const struct xop_library *cuda_library(void) {
     return registry_library("cuda", table, (uint32_t)(sizeof table / sizeof *table));
 }
 
-/* ---- Host memory ---- */
-
-static enum xop_status cuda_register(struct xop_backend *backend, void *base, size_t bytes,
-                                     bool read_only, struct xop_error *error) {
-    enum xop_status status = gpu_enter(&backend->gpu, error);
-    return status == XOP_OK
-               ? pinned_add(&backend->pinned, &backend->gpu, base, bytes, read_only, error)
-               : status;
-}
-
-static bool is_inside(const struct xop_tensor *tensor, const char *base, uint64_t bytes) {
-    uintptr_t offset = (uintptr_t)tensor->data - (uintptr_t)base;
-    return tensor->data && offset < bytes;
-}
-
-/* Whether a group in flight has a tensor that begins in the memory. */
-static bool is_used(const struct xop_backend *backend, const char *base, uint64_t bytes) {
-    for (uint32_t l = 0; l < backend->nlanes; l++) {
-        const struct xop_group *group = backend->lane[l].group;
-        const struct xop_signature *signature = group ? &group->op->pass[group->pass] : NULL;
-        for (uint32_t i = 0; group && i < group->ncalls; i++) {
-            for (uint32_t k = 0; k < signature->nin; k++)
-                if (is_inside(&group->calls[i].in[k], base, bytes))
-                    return true;
-            for (uint32_t k = 0; k < signature->nout; k++)
-                if (is_inside(&group->calls[i].out[k], base, bytes))
-                    return true;
-        }
-    }
-    return false;
-}
-
-static enum xop_status cuda_unregister(struct xop_backend *backend, void *base,
-                                       struct xop_error *error) {
-    const struct pinned_range *range = pinned_find(&backend->pinned, base, 1);
-    enum xop_status status = gpu_enter(&backend->gpu, error);
-
-    if (status != XOP_OK)
-        return status;
-    if (range && is_used(backend, range->host, range->bytes))
-        return xop_fail(error, XOP_FAILED_PRECONDITION,
-                        "the memory at %p is used by a group in flight", base);
-    return pinned_remove(&backend->pinned, base, error);
+static const struct xop_op *cuda_copy(void) {
+    static const struct registry_launch launch = {&copy_declaration, copy_cuda_forward, NULL,
+                                                  LAUNCH_CUDA_MAX_GROUP, 0};
+    static struct xop_op op;
+    if (!op.name)
+        registry_bind(&op, &launch);
+    return &op;
 }
 
 /* ---- A lost device ---- */
@@ -283,11 +247,7 @@ static enum xop_status reserve(struct xop_backend *backend, struct lane *lane,
 
     if (status != XOP_RESOURCE_EXHAUSTED)
         return status;
-    for (uint32_t i = 0; i < backend->nlanes; i++)
-        if (!backend->lane[i].group)
-            lane_release(&backend->lane[i]);
-    if (backend->pool)
-        cudaMemPoolTrimTo(backend->pool, 0);
+    state_give_back_idle(backend, lane->stream);
     return lane_reserve(lane, bytes, error);
 }
 
@@ -363,6 +323,23 @@ static enum xop_status start(struct xop_backend *backend, struct lane *lane,
     return XOP_OK;
 }
 
+/* From here on, until leave, the memory that the group uses stays. */
+static enum xop_status enter(struct xop_backend *backend, struct lane *lane,
+                             struct xop_group *group, struct xop_error *error) {
+    enum xop_status status;
+    pthread_mutex_lock(&backend->lock);
+    lane->group = group;
+    status = stage_plan(&lane->stage, &backend->ranges, group, error);
+    pthread_mutex_unlock(&backend->lock);
+    return status;
+}
+
+static void leave(struct xop_backend *backend, struct lane *lane) {
+    pthread_mutex_lock(&backend->lock);
+    lane->group = NULL;
+    pthread_mutex_unlock(&backend->lock);
+}
+
 static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group *group,
                                    struct xop_error *error) {
     enum xop_status status = check(backend, group, error);
@@ -375,13 +352,17 @@ static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group
     while (lane->group)
         lane++;
     lane->stream = bytes_of(group) <= URGENT_BYTES ? lane->urgent : lane->normal;
-    status = stage_plan(&lane->stage, &backend->pinned, group, error);
+    status = stage_reserve(&lane->stage, group, error);
+    if (status == XOP_OK)
+        status = enter(backend, lane, group, error);
     if (status == XOP_OK)
         status = reserve(backend, lane, error);
     if (status == XOP_OK) {
         stage_place(&lane->stage, group, lane->memory);
         status = start(backend, lane, group, error);
     }
+    if (status != XOP_OK)
+        leave(backend, lane);
     if (status == XOP_DEVICE_FAULT) {
         struct xop_error how = *error;
         return fault(backend, how.message, group, error);
@@ -391,7 +372,6 @@ static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group
     memset(&group->error, 0, sizeof group->error);
     group->copy_ns = group->run_ns = 0;
     group->lane = (uint32_t)(lane - backend->lane);
-    lane->group = group;
     backend->nbusy++;
     backend->nsignalling += lane->signals;
     backend->signals_coming += lane->signals;
@@ -410,7 +390,7 @@ static void finish(struct xop_backend *backend, struct lane *lane) {
         group->error = lane->error;
     if (group->status == XOP_OK)
         stage_finish(&lane->stage, group);
-    lane->group = NULL;
+    leave(backend, lane);
     backend->nbusy--;
     backend->nsignalling -= lane->signals;
 }
@@ -465,8 +445,13 @@ static const struct xop_backend_api api = {
     .close = cuda_close,
     .info = cuda_info,
     .library = cuda_library,
-    .register_host = cuda_register,
-    .unregister_host = cuda_unregister,
+    .copy = cuda_copy,
+    .register_host = helper_register_host,
+    .unregister_host = helper_unregister_host,
+    .memory_make = helper_memory_make,
+    .memory_import = helper_memory_import,
+    .memory_drop = helper_memory_drop,
+    .probe = helper_probe,
     .free_lanes = cuda_free_lanes,
     .submit = cuda_submit,
     .poll = cuda_poll,

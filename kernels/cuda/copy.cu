@@ -1,5 +1,6 @@
 #include "kernels/cuda/copy.h"
 
+#include "kernels/copy.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/table.cuh"
 
@@ -88,6 +89,48 @@ enum xop_status copy_enqueue(const struct copy_range *ranges, uint32_t n, uint32
                 ? start<TABLE_SMALL>(ranges + i, some, max_blocks, stream, error)
                 : start<table_capacity<copy_job>()>(ranges + i, some, max_blocks, stream, error);
     }
+    return status;
+}
+
+static uint64_t left_in_piece(const void *at) { return COPY_PIECE - (uintptr_t)at % COPY_PIECE; }
+
+enum xop_status copy_large(void *to, const void *from, uint64_t bytes, cudaStream_t stream,
+                           struct xop_error *error) {
+    enum xop_status status = XOP_OK;
+
+    for (uint64_t at = 0, some; at < bytes && status == XOP_OK; at += some) {
+        char *target = (char *)to + at;
+        const char *source = (const char *)from + at;
+        some = bytes - at;
+        if (some > left_in_piece(target))
+            some = left_in_piece(target);
+        if (some > left_in_piece(source))
+            some = left_in_piece(source);
+        status =
+            CHECK_CUDA(error, cudaMemcpyAsync(target, source, some, cudaMemcpyDefault, stream));
+    }
+    return status;
+}
+
+enum xop_status copy_cuda_forward(const struct xop_launch *launch, struct xop_error *error) {
+    cudaStream_t stream = (cudaStream_t)launch->stream;
+    struct copy_range small[LAUNCH_CUDA_MAX_GROUP];
+    enum xop_status status = XOP_OK;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < launch->ncalls && status == XOP_OK; i++) {
+        const struct xop_call *call = &launch->calls[i];
+        uint64_t bytes = 0;
+        status = copy_bytes(call, &bytes, error);
+        if (status != XOP_OK || bytes == 0)
+            continue;
+        if (bytes <= COPY_SMALL)
+            small[n++] = {call->in[0].data, call->out[0].data, bytes};
+        else
+            status = copy_large(call->out[0].data, call->in[0].data, bytes, stream, error);
+    }
+    if (status == XOP_OK && n > 0)
+        status = copy_enqueue(small, n, launch->host->max_blocks, stream, error);
     return status;
 }
 

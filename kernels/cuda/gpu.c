@@ -95,6 +95,8 @@ static enum xop_status describe(struct gpu *gpu, struct xop_error *error) {
     gpu->compute_capability = 10 * properties.major + properties.minor;
     gpu->registers_read_only =
         attribute(gpu->ordinal, cudaDevAttrHostRegisterReadOnlySupported) != 0;
+    gpu->sees_host_addresses =
+        attribute(gpu->ordinal, cudaDevAttrCanUseHostPointerForRegisteredMem) != 0;
     gpu->has_pools = attribute(gpu->ordinal, cudaDevAttrMemoryPoolsSupported) != 0;
     if (!attribute(gpu->ordinal, cudaDevAttrCanMapHostMemory) ||
         !attribute(gpu->ordinal, cudaDevAttrUnifiedAddressing))

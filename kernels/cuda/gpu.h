@@ -1,6 +1,6 @@
 /*
  * The device itself: finding it, saying precisely why it cannot be used, and its properties. Opened
- * once by the backend; afterwards read only, by the loop's thread.
+ * once by the backend; afterwards read only, by any thread.
  */
 #ifndef KERNELS_CUDA_GPU_H
 #define KERNELS_CUDA_GPU_H
@@ -14,6 +14,7 @@ struct gpu {
     int multiprocessors;
     int compute_capability;   /* 10 * major + minor */
     bool registers_read_only; /* host memory that is mapped read-only can be pinned */
+    bool sees_host_addresses; /* registered host memory has the same address for both */
     bool has_pools;           /* stream-ordered allocation */
 };
 

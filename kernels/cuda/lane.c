@@ -58,15 +58,19 @@ static uint64_t rounded(uint64_t bytes) {
 }
 
 /* Freeing plainly waits for the whole device, so that is done where there is no pool only. */
+void lane_free(cudaMemPool_t pool, void *memory, cudaStream_t stream) {
+    if (pool)
+        cudaFreeAsync(memory, stream);
+    else
+        cudaFree(memory);
+}
+
 void lane_release(struct lane *lane) {
     if (!lane->memory)
         return;
-    if (lane->pool) {
-        cudaFreeAsync(lane->memory, lane->stream);
+    lane_free(lane->pool, lane->memory, lane->stream);
+    if (lane->pool)
         cudaStreamSynchronize(lane->stream); /* idle: this does not wait */
-    } else {
-        cudaFree(lane->memory);
-    }
     lane->memory = NULL;
     lane->memory_bytes = 0;
 }

@@ -1,6 +1,7 @@
 /*
  * A lane runs one group at a time: its streams, the events that time it, its device memory and its
- * staging. Owned by the backend; the loop's thread only.
+ * staging. Owned by the backend; the loop's thread only, but that another one may take the device
+ * memory of a lane that has no group.
  *
  * Small groups go on a stream of high priority, so that they need not wait for the blocks of a
  * large one in another lane. Device memory grows to what the largest group so far needed and is
@@ -38,6 +39,9 @@ enum xop_status lane_reserve(struct lane *lane, uint64_t bytes, struct xop_error
 
 /* Gives the free lane's device memory back. */
 void lane_release(struct lane *lane);
+
+/* Frees device memory that a lane had, when the stream is that far. */
+void lane_free(cudaMemPool_t pool, void *memory, cudaStream_t stream);
 
 /* What the group took on the device, from events that are done. */
 enum xop_status lane_times(const struct lane *lane, uint64_t *copy_ns, uint64_t *run_ns,

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/copy.h"
+#include "kernels/cuda/launch.h"
 
 #define ALIGNMENT 256u
 
@@ -17,11 +18,13 @@ static bool grow(void *pointer, size_t n, size_t size) {
     return grown != NULL;
 }
 
-static enum xop_status reserve(struct stage *stage, const struct xop_group *group,
-                               const struct xop_signature *signature, struct xop_error *error) {
+enum xop_status stage_reserve(struct stage *stage, const struct xop_group *group,
+                              struct xop_error *error) {
+    const struct xop_signature *signature = &group->op->pass[group->pass];
     uint32_t calls = group->ncalls, operands = calls * (signature->nin + signature->nout);
     bool grown = true;
 
+    stage->indices = signature->index_operand >= 0;
     if (calls > stage->calls_capacity) {
         grown = grow(&stage->calls, calls, sizeof *stage->calls);
         stage->calls_capacity = grown ? calls : stage->calls_capacity;
@@ -60,45 +63,89 @@ static bool take(struct stage *stage, uint64_t bytes, uint64_t *offset) {
            (stage->bytes &= ~(uint64_t)(ALIGNMENT - 1), true);
 }
 
-/* Decides how a tensor is reached, for `what` in messages. */
-static enum xop_status reach(struct stage *stage, const struct pinned *pinned,
-                             struct xop_tensor *tensor, bool output, bool once, const char *op,
-                             const char *name, struct xop_error *error) {
-    const char *what = output ? "output" : "input";
-    const struct pinned_range *range;
+/* An operand of a call, while it is decided how it is reached. */
+struct operand {
+    struct xop_tensor *tensor; /* the launch's; its data is still where the operand lies */
+    char *keep;                /* where a copy has to be, or NULL */
+    bool output, once;         /* once: read or written once and in order */
+    const char *op, *name;     /* for messages */
+};
+
+static enum xop_status fail_place(const struct operand *operand, const char *whose, const char *why,
+                                  struct xop_error *error) {
+    return xop_fail(error, XOP_INTERNAL, "%s%s %s of %s lies in memory that is not %s", whose,
+                    operand->output ? "output" : "input", operand->name, operand->op, why);
+}
+
+/* The device's address of what lies at `at`, inside the range; NULL where it has none. */
+static char *direct_of(const struct range *range, const char *at) {
+    return range->device ? range->device + (at - range->at) : NULL;
+}
+
+static struct stage_copy *add_copy(struct stage *stage, const struct operand *operand, char *here,
+                                   char *direct, uint64_t bytes) {
+    struct stage_copy *copy =
+        operand->output ? &stage->out[stage->nout++] : &stage->in[stage->nin++];
+    *copy = (struct stage_copy){NULL, here, direct, NULL, bytes, 0};
+    return copy;
+}
+
+/* Where the launch finds an operand of the host's that is not kept. */
+static enum xop_status reach_host(struct stage *stage, const struct operand *operand, char *at,
+                                  char *direct, uint64_t bytes, struct xop_error *error) {
     struct stage_copy *copy;
+
+    if (stage->engines && bytes > COPY_SMALL) {
+        operand->tensor->data = at;
+        return XOP_OK;
+    }
+    if (operand->once && direct) {
+        operand->tensor->data = direct;
+        stage->direct = true;
+        return XOP_OK;
+    }
+    copy = add_copy(stage, operand, at, direct, bytes);
+    copy->tensor = operand->tensor;
+    if (!take(stage, bytes, &copy->offset))
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "%s %s of %s is too large for the device",
+                        operand->output ? "output" : "input", operand->name, operand->op);
+    return XOP_OK;
+}
+
+static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
+                             const struct operand *operand, struct xop_error *error) {
+    struct xop_tensor *tensor = operand->tensor;
+    char *at = tensor->data, *keep = operand->keep, *direct;
+    const struct range *range, *kept;
     uint64_t bytes = 0;
-    char *host = tensor->data;
 
     tensor->data = NULL;
     if (!xop_tensor_bytes(tensor, &bytes) || bytes == 0)
         return XOP_OK;
-    range = pinned_find(pinned, host, bytes);
-    if (!range || (output && range->read_only))
-        return xop_fail(error, XOP_INTERNAL, "%s %s of %s lies in memory that is not registered%s",
-                        what, name, op, range ? " for writing" : "");
-    if (once && range->device) {
-        tensor->data = range->device + (host - range->host);
-        stage->direct = true;
-        return XOP_OK;
+    range = ranges_find(ranges, at, bytes);
+    if (!range || (operand->output && range->read_only))
+        return fail_place(operand, "", range ? "registered for writing" : "registered", error);
+    direct = direct_of(range, at);
+    if (!keep && !range->on_device)
+        return reach_host(stage, operand, at, direct, bytes, error);
+    if (keep) {
+        kept = ranges_find(ranges, keep, bytes);
+        if (!kept || !kept->on_device)
+            return fail_place(operand, "what is kept of ", "the device's", error);
+        if (keep != at)
+            add_copy(stage, operand, at, direct, bytes)->there = keep;
     }
-    copy = output ? &stage->out[stage->nout++] : &stage->in[stage->nin++];
-    copy->tensor = tensor;
-    copy->host = host;
-    copy->direct = range->device ? range->device + (host - range->host) : NULL;
-    copy->bytes = bytes;
-    if (!take(stage, bytes, &copy->offset))
-        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "%s %s of %s is too large for the device",
-                        what, name, op);
+    tensor->data = range->on_device ? at : keep;
     return XOP_OK;
 }
 
-static enum xop_status plan_call(struct stage *stage, const struct pinned *pinned,
+static enum xop_status plan_call(struct stage *stage, const struct ranges *ranges,
                                  const struct xop_group *group, uint32_t i,
                                  struct xop_error *error) {
     const struct xop_signature *signature = &group->op->pass[group->pass];
     const struct xop_call *from = &group->calls[i];
     const struct xop_plan *plan = group->plans[i];
+    void *const *keeps = group->keeps ? group->keeps[i] : NULL;
     struct xop_tensor *in = stage->tensors + (size_t)i * (signature->nin + signature->nout);
     struct xop_tensor *out = in + signature->nin;
     enum xop_status status = XOP_OK;
@@ -108,18 +155,26 @@ static enum xop_status plan_call(struct stage *stage, const struct pinned *pinne
     stage->calls[i].out = out;
     stage->calls[i].bad_index = NULL;
     for (uint32_t k = 0; k < signature->nin && status == XOP_OK; k++) {
+        struct operand operand = {&in[k],          keeps ? keeps[k] : NULL,
+                                  false,           plan->read_once >> k & 1,
+                                  group->op->name, signature->in[k].name};
+        bool needed = !(signature->in[k].flags & XOP_OPERAND_SHAPE_ONLY);
         in[k] = from->in[k];
-        if (signature->in[k].flags & XOP_OPERAND_SHAPE_ONLY)
+        if (needed || (operand.keep && in[k].data))
+            status = reach(stage, ranges, &operand, error);
+        if (!needed)
             in[k].data = NULL;
-        else
-            status = reach(stage, pinned, &in[k], false, plan->read_once >> k & 1, group->op->name,
-                           signature->in[k].name, error);
     }
     for (uint32_t k = 0; k < signature->nout && status == XOP_OK; k++) {
+        struct operand operand = {&out[k],
+                                  keeps ? keeps[signature->nin + k] : NULL,
+                                  true,
+                                  plan->write_once >> k & 1,
+                                  group->op->name,
+                                  signature->out[k].name};
         out[k] = from->out[k];
         if (out[k].data)
-            status = reach(stage, pinned, &out[k], true, plan->write_once >> k & 1, group->op->name,
-                           signature->out[k].name, error);
+            status = reach(stage, ranges, &operand, error);
     }
     return status;
 }
@@ -139,21 +194,24 @@ static enum xop_status plan_workspace(struct stage *stage, const struct xop_grou
                            "the workspace of %s is too large for the device", group->op->name);
 }
 
-enum xop_status stage_plan(struct stage *stage, const struct pinned *pinned,
+enum xop_status stage_plan(struct stage *stage, const struct ranges *ranges,
                            const struct xop_group *group, struct xop_error *error) {
-    const struct xop_signature *signature = &group->op->pass[group->pass];
     enum xop_status status;
 
     stage->nin = stage->nout = 0;
     stage->bytes = 0;
     stage->direct = false;
-    stage->indices = signature->index_operand >= 0;
-    status = reserve(stage, group, signature, error);
-    if (status == XOP_OK)
-        status = plan_workspace(stage, group, error);
+    stage->engines = group->op->pass[group->pass].launch == copy_cuda_forward;
+    status = plan_workspace(stage, group, error);
     for (uint32_t i = 0; i < group->ncalls && status == XOP_OK; i++)
-        status = plan_call(stage, pinned, group, i, error);
+        status = plan_call(stage, ranges, group, i, error);
     return status;
+}
+
+static void place_copies(struct stage_copy *copies, uint32_t n, char *base) {
+    for (uint32_t i = 0; i < n; i++)
+        if (copies[i].tensor)
+            copies[i].tensor->data = copies[i].there = base + copies[i].offset;
 }
 
 void stage_place(struct stage *stage, const struct xop_group *group, void *base) {
@@ -170,16 +228,14 @@ void stage_place(struct stage *stage, const struct xop_group *group, void *base)
         if (stage->indices)
             stage->calls[i].bad_index = (uint64_t *)base + i;
     }
-    for (uint32_t i = 0; i < stage->nin; i++)
-        stage->in[i].tensor->data = stage->base + stage->in[i].offset;
-    for (uint32_t i = 0; i < stage->nout; i++)
-        stage->out[i].tensor->data = stage->base + stage->out[i].offset;
+    place_copies(stage->in, stage->nin, stage->base);
+    place_copies(stage->out, stage->nout, stage->base);
 }
 
 /* ---- Copying ---- */
 
-/* Large ones by the copy engine, small ones together by a kernel. Pageable memory, which the device
- * cannot reach, goes through the engine in any case. */
+/* Large ones by the copy engines, small ones together by a kernel. Pageable memory, which the
+ * device cannot reach, goes through the engines in any case. */
 static enum xop_status copy_all(struct stage *stage, const struct stage_copy *copies, uint32_t n,
                                 bool in, uint32_t max_blocks, cudaStream_t stream,
                                 struct xop_error *error) {
@@ -188,16 +244,13 @@ static enum xop_status copy_all(struct stage *stage, const struct stage_copy *co
 
     for (uint32_t i = 0; i < n && status == XOP_OK; i++) {
         const struct stage_copy *copy = &copies[i];
-        char *device = stage->base + copy->offset;
-        if (copy->direct && copy->bytes <= COPY_SMALL)
-            stage->small[nsmall++] = (struct copy_range){in ? copy->direct : device,
-                                                         in ? device : copy->direct, copy->bytes};
-        else if (in)
-            status = CHECK_CUDA(error, cudaMemcpyAsync(device, copy->host, copy->bytes,
-                                                       cudaMemcpyHostToDevice, stream));
+        bool small = copy->direct && copy->bytes <= COPY_SMALL;
+        void *here = small ? (void *)copy->direct : copy->here;
+        void *to = in ? (void *)copy->there : here, *from = in ? here : (void *)copy->there;
+        if (small)
+            stage->small[nsmall++] = (struct copy_range){from, to, copy->bytes};
         else
-            status = CHECK_CUDA(error, cudaMemcpyAsync(copy->host, device, copy->bytes,
-                                                       cudaMemcpyDeviceToHost, stream));
+            status = copy_large(to, from, copy->bytes, stream, error);
     }
     if (status == XOP_OK && nsmall > 0)
         status = copy_enqueue(stage->small, nsmall, max_blocks, stream, error);
@@ -233,8 +286,8 @@ void stage_finish(const struct stage *stage, const struct xop_group *group) {
             *group->calls[i].bad_index = stage->bad_index[i];
 }
 
-void stage_close(struct stage *stage, bool pinned) {
-    if (pinned && stage->bad_index)
+void stage_close(struct stage *stage, bool usable) {
+    if (usable && stage->bad_index)
         cudaFreeHost(stage->bad_index);
     free(stage->calls);
     free(stage->tensors);

@@ -1,11 +1,14 @@
 /*
- * From a group's calls, whose tensors lie in host memory, to what a launch gets, whose tensors the
- * device can reach. An operand that is read or written once and in order is reached where it lies,
- * across the bus; any other has a place in device memory, is copied there before the launch and, if
- * it is an output, copied back after it. A lane owns one; the loop's thread only.
+ * From a group's calls, whose tensors lie in host memory or in the device's, to what a launch gets,
+ * whose tensors the device can reach. An operand in device memory is used in place. One in host
+ * memory that is read or written once and in order is reached where it lies, across the bus; any
+ * other has a place in device memory, is copied there before the launch and, if it is an output,
+ * copied back after it. An operand of the host's that is kept has that place where it is kept. A
+ * lane owns one; the loop's thread only.
  *
- * Order of use for a group: stage_plan, then, with stage.bytes of device memory at hand,
- * stage_place, stage_copy_in, the launch, stage_copy_out, and when all is done stage_finish.
+ * Order of use for a group: stage_reserve, stage_plan, which looks into the ranges and calls
+ * nothing of CUDA's, then, with stage.bytes of device memory at hand, stage_place, stage_copy_in,
+ * the launch, stage_copy_out, and when all is done stage_finish.
  */
 #ifndef KERNELS_CUDA_STAGE_H
 #define KERNELS_CUDA_STAGE_H
@@ -13,32 +16,37 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/backend.h"
-#include "kernels/cuda/pinned.h"
+#include "kernels/cuda/ranges.h"
 
-/* An operand with a place in device memory. */
+/* A copy between where an operand lies and where it has to be in device memory as well: its place
+ * for the launch, or where it is kept. */
 struct stage_copy {
-    struct xop_tensor *tensor; /* the launch's */
-    void *host;                /* where it comes from or goes to */
+    struct xop_tensor *tensor; /* the launch's, where the place is in the lane's memory; or NULL */
+    void *here;                /* where the operand lies */
     char *direct;              /* the same as the device sees it, or NULL */
-    uint64_t bytes, offset;
+    char *there;
+    uint64_t bytes, offset; /* the place's, in the lane's memory */
 };
 
 struct stage {
     struct xop_call *calls; /* ncalls; what the launch gets */
     struct xop_tensor *tensors;
-    struct stage_copy *in, *out;
-    struct copy_range *small; /* scratch */
+    struct stage_copy *in, *out; /* before the launch, to there; after it, back */
+    struct copy_range *small;    /* scratch */
     uint32_t calls_capacity, operands_capacity;
     uint32_t nin, nout;
     uint64_t bytes;      /* of device memory that the group needs */
     bool direct;         /* some operand is reached across the bus */
+    bool engines;        /* large operands are for the copy engines alone, which reach everything */
     bool indices;        /* the group has an index operand to be checked */
     uint64_t *bad_index; /* pinned; what comes back for each call */
     uint32_t bad_capacity;
     char *base;
 };
 
-enum xop_status stage_plan(struct stage *stage, const struct pinned *pinned,
+enum xop_status stage_reserve(struct stage *stage, const struct xop_group *group,
+                              struct xop_error *error);
+enum xop_status stage_plan(struct stage *stage, const struct ranges *ranges,
                            const struct xop_group *group, struct xop_error *error);
 void stage_place(struct stage *stage, const struct xop_group *group, void *base);
 
@@ -58,7 +66,7 @@ enum xop_status stage_copy_out(struct stage *stage, uint32_t ncalls, uint32_t ma
 /* Hands on the positions of bad indices. */
 void stage_finish(const struct stage *stage, const struct xop_group *group);
 
-/* Frees what the host holds; `pinned` says whether CUDA may be called. */
-void stage_close(struct stage *stage, bool pinned);
+/* Frees what the host holds; `usable` says whether CUDA may be called. */
+void stage_close(struct stage *stage, bool usable);
 
 #endif
