@@ -12,6 +12,7 @@
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/huge.cuh"
 #include "tests/gpu/lanes.cuh"
+#include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
 #include "tests/gpu/seam.cuh"
 
@@ -74,6 +75,8 @@ int main(int argc, char **argv) {
     char path[4096];
     bool fault = false, huge = false;
 
+    if (argc == 4 && strcmp(argv[1], MEMORY_MAKER) == 0)
+        return memory_maker(argv[3], atoi(argv[2]));
     snprintf(path, sizeof path, "%s/xop-cuda.so", build ? build : "build");
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--reduced") == 0)
@@ -101,6 +104,7 @@ int main(int argc, char **argv) {
     lanes_all(&fixture);
     lanes_sleeping(&fixture);
     lanes_failures(&fixture);
+    memory_all(&fixture, path, reduced);
     test_operators();
     test_grids();
     fixture.api->close(fixture.backend);
