@@ -19,6 +19,10 @@
 /* What msgpack-c may build of a header: so many objects, and none is larger in its place. */
 #define MESSAGE_ZONE (MESSAGE_MAX_OBJECTS * sizeof(msgpack_object) + 4096)
 
+/* Bytes behind a header that may be read as well: more than what is read between two looks at where
+ * the end is, which is a shape, two names or a number each. */
+#define MESSAGE_SLACK 128u
+
 union message_element {
     int64_t i;
     double f;
@@ -27,10 +31,11 @@ union message_element {
 struct message_decoder {
     msgpack_zone zone; /* of one chunk that holds every header's objects: it never grows */
     struct message_words words;
-    /* Copies of strings with their NUL, and of lists. A string of n bytes takes n + 1 bytes of a
-     * header at least, and a header has at most so many lists: these are never too small. */
-    char strings[PROTO_MAX_HEADER + 1];
+    /* Strings with their NUL: the general decoder's copies, or the fast one's whole header. A
+     * string of n bytes takes n + 1 bytes of a header at least: this is never too small. */
+    char strings[PROTO_MAX_HEADER + MESSAGE_SLACK];
     size_t used;
+    /* A header has at most so many lists. */
     union message_element lists[XOP_MAX_ATTRS][XOP_MAX_ATTR_LIST];
     uint32_t nlists;
 };
@@ -93,10 +98,9 @@ bool message_get_attrs(struct message_decoding *d, const struct message_key *key
                        const msgpack_object *o);
 bool message_get_tensors(struct message_decoding *d, const struct message_key *key,
                          const msgpack_object *o);
-/* Whether a tensor of in or out, read from a map with the keys of seen, is one that may stand
- * there. message->type has to be known. */
-bool message_check_tensor(struct message_decoding *d, struct message_where where, unsigned seen,
-                          const struct message_tensor *tensor, bool input);
+/* Whether a tensor of in or out may have the keys of seen in a message of that type. */
+bool message_check_keys(struct message_decoding *d, struct message_where where,
+                        enum message_type type, unsigned seen, bool input);
 bool message_check_body(struct message_decoding *d, uint64_t body_bytes);
 
 #endif

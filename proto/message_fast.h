@@ -13,11 +13,13 @@
 /* The value of "type" among the keys, which is in no table; message_nkeys is less. */
 #define MESSAGE_KEY_TYPE 63u
 
-/* What decoding finds names in, a table for each place where they stand, and the message's keys of
- * each type as bits by their place in message_keys. */
+/* What decoding finds names in, a table for each place where they stand; the keys of each type of
+ * message, as bits by their place in message_keys; and the sets of keys that a tensor may have in
+ * it, in out and in, a bit a set. */
 struct message_words {
     struct message_names keys, types, members, dtypes, accesses;
     uint64_t used[MESSAGE_TYPES], required[MESSAGE_TYPES];
+    uint64_t tensors[MESSAGE_TYPES][2];
 };
 
 /* Fills words, which are zeroed; false where a name does not fit, which is a mistake here. */

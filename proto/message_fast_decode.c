@@ -1,6 +1,7 @@
-/* Functions that read take the position of a value and return the one behind it, or NULL for what
- * is left to the general decoder. They check what they read; whether a tensor may stand where it
- * does, and what the body has to be, is asked of the functions that the general decoder asks. */
+/* Functions that read take the position of a value and return the one behind it, or NULL for what is
+ * left to the general decoder. They read from a copy of the header, behind which more may be read, so
+ * that it is enough to look once a key or element whether the end was passed: what stands beyond it
+ * is never taken for a part of the header, because the last position has to be the very end. */
 #include "message_decoding.h"
 
 #include <endian.h>
@@ -8,18 +9,35 @@
 /* What stands for a tensor that is not described, beside the bits of a description's keys. */
 enum { GIVEN_NIL = 0x80, GIVEN_FALSE = 0x81 };
 
+/* A list of tensors on its way, and what else is known of each. */
+struct given {
+    unsigned char seen[XOP_MAX_INPUTS]; /* bits of its keys, or how it is left out */
+    uint64_t bytes[XOP_MAX_INPUTS];     /* of one with dtype and shape */
+};
+
 struct fast {
     struct message_decoder *decoder;
     struct message *message;
-    const unsigned char *end;
-    uint64_t seen;                                          /* a bit a key at the top */
-    unsigned char in[XOP_MAX_INPUTS], out[XOP_MAX_OUTPUTS]; /* how each tensor was given */
+    unsigned char *end;
+    uint64_t seen; /* a bit a key at the top */
+    struct given in, out;
 };
+_Static_assert(XOP_MAX_INPUTS == XOP_MAX_OUTPUTS, "struct given is for both");
+
+/* Which keys a tensor may have in each type of message, as the general decoder sees it. */
+static uint64_t allowed_keys(enum message_type type, bool input) {
+    struct message_decoding d = {NULL, NULL, NULL};
+    uint64_t allowed = 0;
+    for (unsigned seen = 0; seen < MESSAGE_HAS_ACCESS; seen++)
+        if (message_check_keys(&d, (struct message_where){"", -1, NULL}, type, seen, input))
+            allowed |= UINT64_C(1) << seen;
+    return allowed;
+}
 
 bool message_words_fill(struct message_words *words) {
     static const char *const members[] = {MESSAGE_MEMBERS};
     bool ok = message_names_add(&words->keys, "type", MESSAGE_KEY_TYPE);
-    for (uint8_t k = 0; k < message_nkeys; k++) {
+    for (unsigned k = 0; k < message_nkeys; k++) {
         ok &= message_names_add(&words->keys, message_keys[k].name, k);
         for (unsigned type = 0; type < MESSAGE_TYPES; type++) {
             words->used[type] |= (uint64_t) !!(message_keys[k].used & MESSAGE_BIT(type)) << k;
@@ -27,54 +45,37 @@ bool message_words_fill(struct message_words *words) {
                                      << k;
         }
     }
-    for (uint8_t type = 1; type < MESSAGE_TYPES; type++)
+    for (unsigned type = 0; type < MESSAGE_TYPES; type++)
+        for (int input = 0; input < 2; input++)
+            words->tensors[type][input] = allowed_keys((enum message_type)type, input);
+    for (unsigned type = 1; type < MESSAGE_TYPES; type++)
         ok &= message_names_add(&words->types, message_type_name((enum message_type)type), type);
-    for (uint8_t i = 0; i < sizeof members / sizeof *members; i++)
+    for (unsigned i = 0; i < sizeof members / sizeof *members; i++)
         ok &= message_names_add(&words->members, members[i], i);
-    for (uint8_t dtype = 1; dtype < XOP_DTYPE_COUNT; dtype++)
+    for (unsigned dtype = 1; dtype < XOP_DTYPE_COUNT; dtype++)
         ok &= message_names_add(&words->dtypes, xop_dtype_name((enum xop_dtype)dtype), dtype);
-    for (uint8_t access = ACCESS_READ; access <= ACCESS_READ_WRITE; access++)
+    for (unsigned access = ACCESS_READ; access <= ACCESS_READ_WRITE; access++)
         ok &= message_names_add(&words->accesses, message_access_names[access], access);
     return ok;
 }
 
 /* ---- Single values ---- */
 
-static inline size_t left(const struct fast *f, const unsigned char *at) {
-    return (size_t)(f->end - at);
+/* A big-endian number of `width` bytes, 1, 2, 4 or 8. */
+static inline uint64_t big(const unsigned char *at, size_t width) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return be64toh(word) >> (64 - 8 * width);
 }
 
-/* A big-endian number of `width` bytes that are there, 1, 2, 4 or 8. */
-static inline uint64_t big(const struct fast *f, const unsigned char *at, size_t width) {
-    uint64_t word = 0;
-    if (left(f, at) >= 8) {
-        memcpy(&word, at, 8);
-        return be64toh(word) >> (64 - 8 * width);
-    }
-    for (size_t i = 0; i < width; i++)
-        word = word << 8 | at[i];
-    return word;
-}
-
-/* An integer of any width: its 64 bits, and whether they are those of a negative one. */
-static inline const unsigned char *get_integer(const struct fast *f, const unsigned char *at,
-                                               uint64_t *bits, bool *negative) {
-    if (at == f->end)
-        return NULL;
+/* An integer of more than a byte: its 64 bits, and whether they are those of a negative one. */
+static unsigned char *get_wide(unsigned char *at, uint64_t *bits, bool *negative) {
     unsigned type = *at++;
-    *bits = type;
-    *negative = false;
-    if (type < 0x80)
-        return at;
-    if (type >= 0xe0) {
-        *bits = (uint64_t)((int64_t)type - 256);
-        *negative = true;
-        return at;
-    }
     size_t width = (size_t)1 << (type & 3);
-    if (type < 0xcc || type > 0xd3 || left(f, at) < width)
+    *negative = false;
+    if (type < 0xcc || type > 0xd3)
         return NULL;
-    *bits = big(f, at, width);
+    *bits = big(at, width);
     if (type >= 0xd0) {
         int64_t value = (int64_t)(*bits << (64 - 8 * width)) >> (64 - 8 * width);
         *bits = (uint64_t)value;
@@ -83,240 +84,256 @@ static inline const unsigned char *get_integer(const struct fast *f, const unsig
     return at + width;
 }
 
-static inline const unsigned char *get_u64(const struct fast *f, const unsigned char *at,
-                                           uint64_t *out) {
+static inline unsigned char *get_u64(unsigned char *at, uint64_t *out) {
     bool negative;
-    at = get_integer(f, at, out, &negative);
+    if (*at < 0x80) {
+        *out = *at;
+        return at + 1;
+    }
+    at = get_wide(at, out, &negative);
     return at && !negative ? at : NULL;
 }
 
-static inline const unsigned char *get_i64(const struct fast *f, const unsigned char *at,
-                                           int64_t *out) {
+static inline unsigned char *get_i64(unsigned char *at, int64_t *out) {
     uint64_t bits;
     bool negative;
-    at = get_integer(f, at, &bits, &negative);
+    if (*at < 0x80 || *at >= 0xe0) {
+        *out = *at < 0x80 ? *at : *at - 256;
+        return at + 1;
+    }
+    at = get_wide(at, &bits, &negative);
     if (!at || (!negative && bits > INT64_MAX))
         return NULL;
     *out = (int64_t)bits;
     return at;
 }
 
-static inline const unsigned char *get_bool(const struct fast *f, const unsigned char *at,
-                                            bool *out) {
-    if (at == f->end || (*at & 0xfe) != 0xc2)
-        return NULL;
+static inline unsigned char *get_bool(unsigned char *at, bool *out) {
     *out = *at & 1;
-    return at + 1;
+    return (*at & 0xfe) == 0xc2 ? at + 1 : NULL;
 }
 
 /* The count of a map or array: its short form has it in the byte, `wide` begins the next. */
-static inline const unsigned char *get_count(const struct fast *f, const unsigned char *at,
-                                             unsigned fix, unsigned wide, uint32_t *count) {
-    if (at == f->end)
-        return NULL;
+static inline unsigned char *get_count(unsigned char *at, unsigned fix, unsigned wide,
+                                       uint32_t *count) {
     if ((*at & 0xf0) == fix) {
         *count = *at & 15;
         return at + 1;
     }
-    if (*at != wide || left(f, at) < 3)
-        return NULL;
     *count = (uint32_t)at[1] << 8 | at[2];
-    return at + 3;
+    return *at == wide ? at + 3 : NULL;
 }
 
-static inline const unsigned char *get_map(const struct fast *f, const unsigned char *at,
-                                           uint32_t *count) {
-    return get_count(f, at, 0x80, 0xde, count);
+static inline unsigned char *get_map(unsigned char *at, uint32_t *count) {
+    return get_count(at, 0x80, 0xde, count);
 }
 
-static inline const unsigned char *get_array(const struct fast *f, const unsigned char *at,
-                                             uint32_t *count) {
-    return get_count(f, at, 0x90, 0xdc, count);
-}
-
-/* ---- Text ---- */
-
-/* The length of a text whose bytes are there. */
-static inline const unsigned char *get_length(const struct fast *f, const unsigned char *at,
-                                              size_t *length) {
-    if (at == f->end)
-        return NULL;
-    unsigned type = *at++;
-    size_t width = type == 0xd9 ? 1 : type == 0xda ? 2 : 0;
-    if ((type & 0xe0) == 0xa0)
-        *length = type & 31;
-    else if (width == 0 || left(f, at) < width)
-        return NULL;
-    else
-        *length = (size_t)big(f, at, width);
-    at += width;
-    return *length <= left(f, at) ? at : NULL;
+static inline unsigned char *get_array(unsigned char *at, uint32_t *count) {
+    return get_count(at, 0x90, 0xdc, count);
 }
 
 /* A text that is one of names: its value. */
-static inline const unsigned char *get_name(const struct fast *f, const unsigned char *at,
-                                            const struct message_names *names, int *value) {
-    size_t length;
-    at = get_length(f, at, &length);
-    if (!at || length == 0 || length > MESSAGE_NAME_BYTES)
-        return NULL;
-    *value = message_names_find(names, message_name_at(at, f->end, length));
-    return *value >= 0 ? at + length : NULL;
+static inline unsigned char *get_name(unsigned char *at, const struct message_names *names,
+                                      int *value) {
+    at += message_names_read(names, at, value) - at;
+    return *value >= 0 ? at : NULL;
 }
 
-/* A copy of a text of at most max bytes. */
-static const unsigned char *get_text(const struct fast *f, const unsigned char *at, int64_t max,
-                                     const char **out, uint32_t *count) {
-    struct message_decoder *decoder = f->decoder;
-    char *copy = decoder->strings + decoder->used;
-    size_t length;
-    at = get_length(f, at, &length);
-    if (!at || length > (uint64_t)max || length >= sizeof decoder->strings - decoder->used ||
+/* A text of at most max bytes. It is moved to where its length began, which leaves room for its
+ * NUL. */
+static unsigned char *get_text(const struct fast *f, unsigned char *at, int64_t max,
+                               const char **out, uint32_t *count) {
+    unsigned char *begin = at;
+    unsigned type = *at++;
+    size_t length = type & 0x1f;
+    if ((type & 0xe0) != 0xa0) {
+        if (type != 0xd9 && type != 0xda)
+            return NULL;
+        size_t width = type - 0xd8;
+        length = (size_t)big(at, width);
+        at += width;
+    }
+    if (at > f->end || length > (size_t)(f->end - at) || length > (uint64_t)max ||
         !message_utf8((const char *)at, length))
         return NULL;
-    memcpy(copy, at, length);
-    copy[length] = 0;
-    decoder->used += length + 1;
-    *out = copy;
+    memmove(begin, at, length);
+    begin[length] = 0;
+    *out = (const char *)begin;
     *count = (uint32_t)length;
     return at + length;
 }
 
 /* ---- Tensors ---- */
 
-static const unsigned char *get_shape(const struct fast *f, const unsigned char *at,
-                                      struct message_tensor *tensor) {
-    at = get_array(f, at, &tensor->rank);
+/* The shape, and its product. */
+static inline unsigned char *get_shape(unsigned char *at, struct message_tensor *tensor,
+                                       uint64_t *elements) {
+    int64_t product = 1;
+    bool overflow = false;
+    at = get_array(at, &tensor->rank);
     if (!at || tensor->rank > XOP_MAX_RANK)
         return NULL;
     for (uint32_t i = 0; i < tensor->rank; i++) {
         uint64_t size;
-        at = get_u64(f, at, &size);
+        at = get_u64(at, &size);
         if (!at || size > INT64_MAX)
             return NULL;
         tensor->shape[i] = (int64_t)size;
+        overflow |= __builtin_mul_overflow(product, (int64_t)size, &product);
     }
-    return at;
+    *elements = (uint64_t)product;
+    return overflow ? NULL : at;
 }
 
-static inline const unsigned char *get_member(const struct fast *f, const unsigned char *at,
-                                              unsigned member, struct message_tensor *tensor) {
+static inline unsigned char *get_member(const struct fast *f, unsigned char *at, unsigned member,
+                                        struct message_tensor *tensor, uint64_t *elements) {
     const struct message_words *words = &f->decoder->words;
-    int value = 0;
+    int value;
     switch (member) {
     case MESSAGE_HAS_DTYPE:
-        at = get_name(f, at, &words->dtypes, &value);
+        at = get_name(at, &words->dtypes, &value);
         tensor->dtype = (enum xop_dtype)value;
         return at;
-    case MESSAGE_HAS_SHAPE: return get_shape(f, at, tensor);
+    case MESSAGE_HAS_SHAPE: return get_shape(at, tensor, elements);
     case MESSAGE_HAS_ACCESS:
-        at = get_name(f, at, &words->accesses, &value);
+        at = get_name(at, &words->accesses, &value);
         tensor->access = (enum message_access)value;
         return at;
     case MESSAGE_HAS_MEMORY:
     case MESSAGE_HAS_RESIDENT:
-        at = get_u64(f, at, &tensor->id);
+        at = get_u64(at, &tensor->id);
         return at && tensor->id > 0 ? at : NULL;
-    default: return get_u64(f, at, &tensor->offset);
+    default: return get_u64(at, &tensor->offset);
     }
 }
 
-static const unsigned char *get_tensor(const struct fast *f, const unsigned char *at,
-                                       struct message_tensor *tensor, unsigned char *given) {
+/* Whether the tensor has a size and, where it is not in the body, a range. */
+static inline bool check_range(const struct message_tensor *tensor, uint64_t elements,
+                               uint64_t *bytes) {
+    uint64_t size = xop_dtype_size(tensor->dtype), end;
+    int64_t whole;
+    if (__builtin_mul_overflow((int64_t)elements, (int64_t)size, &whole))
+        return false;
+    *bytes = (uint64_t)whole;
+    if (tensor->place != PLACE_MEMORY && tensor->place != PLACE_RESIDENT)
+        return true;
+    uint64_t step = tensor->place == PLACE_MEMORY ? PROTO_ALIGNMENT : size > 0 ? size : 1;
+    return (tensor->offset & (step - 1)) == 0 &&
+           !__builtin_add_overflow(tensor->offset, *bytes, &end);
+}
+
+static inline unsigned char *get_tensor(const struct fast *f, unsigned char *at,
+                                        struct message_tensor *tensor, unsigned char *seen_out,
+                                        uint64_t *bytes) {
     unsigned seen = 0;
     uint32_t count;
+    uint64_t elements = 0;
     int name;
     memset(tensor, 0, sizeof *tensor);
-    if (at == f->end)
-        return NULL;
+    *bytes = 0;
     if (*at == 0xc0 || *at == 0xc2) {
-        *given = *at == 0xc0 ? GIVEN_NIL : GIVEN_FALSE;
+        *seen_out = *at == 0xc0 ? GIVEN_NIL : GIVEN_FALSE;
         return at + 1;
     }
-    at = get_map(f, at, &count);
+    at = get_map(at, &count);
     for (; at && count > 0; count--) {
-        at = get_name(f, at, &f->decoder->words.members, &name);
+        if (at >= f->end)
+            return NULL;
+        at = get_name(at, &f->decoder->words.members, &name);
         if (!at || seen >> name & 1)
             return NULL;
         seen |= 1u << name;
-        at = get_member(f, at, 1u << name, tensor);
+        at = get_member(f, at, 1u << name, tensor, &elements);
     }
     tensor->place = message_place_of(seen);
-    *given = (unsigned char)seen;
-    return at;
+    *seen_out = (unsigned char)seen;
+    return at && check_range(tensor, elements, bytes) ? at : NULL;
 }
 
-static const unsigned char *get_tensors(const struct fast *f, const unsigned char *at,
-                                        struct message_tensor *list, uint32_t most,
-                                        unsigned char *given, uint32_t *count) {
-    at = get_array(f, at, count);
-    if (!at || *count > most)
+static unsigned char *get_tensors(const struct fast *f, unsigned char *at,
+                                  struct message_tensor *list, struct given *given,
+                                  uint32_t *count) {
+    at = get_array(at, count);
+    if (!at || *count > XOP_MAX_INPUTS)
         return NULL;
     for (uint32_t i = 0; at && i < *count; i++)
-        at = get_tensor(f, at, &list[i], &given[i]);
+        at = at < f->end ? get_tensor(f, at, &list[i], &given->seen[i], &given->bytes[i]) : NULL;
     return at;
 }
 
 /* What the tensors may be depends on the type, which may come behind them. */
-static bool check_tensors(struct message_decoding *d, const char *key, struct message_tensor *list,
-                          const unsigned char *given, uint32_t count, bool input) {
-    enum message_type type = d->message->type;
+static inline bool check_tensors(const struct fast *f, struct message_tensor *list,
+                                 const struct given *given, uint32_t count, bool input) {
+    enum message_type type = f->message->type;
+    uint64_t allowed = f->decoder->words.tensors[type][input];
     bool needed = type == MESSAGE_PUT || type == MESSAGE_GET || type == MESSAGE_EXPORT;
     for (uint32_t i = 0; i < count; i++) {
-        if (given[i] != GIVEN_NIL && given[i] != GIVEN_FALSE) {
-            if (!message_check_tensor(d, (struct message_where){key, (int)i, NULL}, given[i],
-                                      &list[i], input))
+        unsigned seen = given->seen[i];
+        if (seen < GIVEN_NIL) {
+            if (!(allowed >> (seen & (MESSAGE_HAS_ACCESS - 1)) & 1))
                 return false;
             continue;
         }
-        if (needed || (input && given[i] == GIVEN_FALSE) ||
-            (type == MESSAGE_RESULT && given[i] == GIVEN_NIL))
+        if (needed || (input ? seen == GIVEN_FALSE : seen == GIVEN_NIL && type == MESSAGE_RESULT))
             return false;
-        if (input || given[i] == GIVEN_FALSE)
+        if (input || seen == GIVEN_FALSE)
             list[i].place = PLACE_OMIT;
     }
     return true;
 }
 
-/* ---- Attributes ---- */
-
-static inline const unsigned char *get_float(const struct fast *f, const unsigned char *at,
-                                             double *out) {
-    size_t width = *at == 0xca ? 4 : 8;
-    if (left(f, ++at) < width)
-        return NULL;
-    uint64_t bits = big(f, at, width);
-    if (width == 4) {
-        uint32_t half = (uint32_t)bits;
-        float value;
-        memcpy(&value, &half, sizeof value);
-        *out = (double)value;
-    } else {
-        memcpy(out, &bits, sizeof *out);
+/* Whether tensors in their order fill the body; false also where they do so in another. */
+static inline bool fill_body(const struct message_tensor *list, const struct given *given,
+                             uint32_t count, uint64_t body) {
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t begin = list[i].offset, bytes = given->bytes[i];
+        if (list[i].place != PLACE_BODY)
+            continue;
+        if (begin % PROTO_ALIGNMENT != 0 || begin > body || bytes > body - begin)
+            return false;
+        if (bytes == 0)
+            continue;
+        if (begin < end || begin - end >= PROTO_ALIGNMENT)
+            return false;
+        end = begin + bytes;
     }
-    return at + width;
+    return end == body;
 }
+
+/* ---- Attributes ---- */
 
 static inline bool is_float(unsigned type) { return (type & 0xfe) == 0xca; }
 
+static inline unsigned char *get_float(unsigned char *at, double *out) {
+    size_t width = *at++ == 0xca ? 4 : 8;
+    uint64_t bits = big(at, width);
+    uint32_t half = (uint32_t)bits;
+    float value;
+    memcpy(&value, &half, sizeof value);
+    memcpy(out, &bits, sizeof *out);
+    if (width == 4)
+        *out = (double)value;
+    return at + width;
+}
+
 /* Of integers until a float comes: then what is there becomes floats, and so does the rest. */
-static const unsigned char *get_list(const struct fast *f, const unsigned char *at,
-                                     struct xop_attr *attr) {
+static unsigned char *get_list(const struct fast *f, unsigned char *at, struct xop_attr *attr) {
     union message_element *list = f->decoder->lists[f->decoder->nlists++];
     attr->type = XOP_ATTR_INTS;
     attr->value.ints = &list->i;
-    at = get_array(f, at, &attr->count);
+    at = get_array(at, &attr->count);
     if (!at || attr->count > XOP_MAX_ATTR_LIST)
         return NULL;
     for (uint32_t i = 0; i < attr->count; i++) {
-        if (at == f->end)
+        if (at >= f->end)
             return NULL;
         bool floating = is_float(*at);
         for (uint32_t k = 0; floating && attr->type == XOP_ATTR_INTS && k < i; k++)
             list[k].f = (double)list[k].i;
         if (floating)
             attr->type = XOP_ATTR_FLOATS;
-        at = floating ? get_float(f, at, &list[i].f) : get_i64(f, at, &list[i].i);
+        at = floating ? get_float(at, &list[i].f) : get_i64(at, &list[i].i);
         if (!at)
             return NULL;
         if (!floating && attr->type == XOP_ATTR_FLOATS)
@@ -325,20 +342,17 @@ static const unsigned char *get_list(const struct fast *f, const unsigned char *
     return at;
 }
 
-static const unsigned char *get_attr(const struct fast *f, const unsigned char *at,
-                                     struct xop_attr *attr) {
-    if (at == f->end)
-        return NULL;
+static unsigned char *get_attr(const struct fast *f, unsigned char *at, struct xop_attr *attr) {
     unsigned type = *at;
     bool flag = false;
     attr->count = 1;
     if (is_float(type)) {
         attr->type = XOP_ATTR_FLOAT;
-        return get_float(f, at, &attr->value.f);
+        return get_float(at, &attr->value.f);
     }
     if ((type & 0xfe) == 0xc2) {
         attr->type = XOP_ATTR_BOOL;
-        at = get_bool(f, at, &flag);
+        at = get_bool(at, &flag);
         attr->value.i = flag;
         return at;
     }
@@ -349,18 +363,18 @@ static const unsigned char *get_attr(const struct fast *f, const unsigned char *
     if ((type & 0xf0) == 0x90 || type == 0xdc)
         return get_list(f, at, attr);
     attr->type = XOP_ATTR_INT;
-    return get_i64(f, at, &attr->value.i);
+    return get_i64(at, &attr->value.i);
 }
 
-static const unsigned char *get_attrs(const struct fast *f, const unsigned char *at) {
+static unsigned char *get_attrs(const struct fast *f, unsigned char *at) {
     struct message *m = f->message;
     uint32_t length;
-    at = get_map(f, at, &m->nattrs);
+    at = get_map(at, &m->nattrs);
     if (!at || m->nattrs > XOP_MAX_ATTRS)
         return NULL;
     for (uint32_t i = 0; i < m->nattrs; i++) {
         struct xop_attr *attr = &m->attrs[i];
-        at = get_text(f, at, XOP_MAX_NAME, &attr->name, &length);
+        at = at < f->end ? get_text(f, at, XOP_MAX_NAME, &attr->name, &length) : NULL;
         if (!at)
             return NULL;
         for (uint32_t k = 0; k < i; k++)
@@ -375,11 +389,11 @@ static const unsigned char *get_attrs(const struct fast *f, const unsigned char 
 
 /* ---- The message ---- */
 
-static inline const unsigned char *get_number(const struct fast *f, const unsigned char *at,
-                                              const struct message_key *key) {
+static inline unsigned char *get_number(const struct fast *f, unsigned char *at,
+                                        const struct message_key *key) {
     void *member = message_member(f->message, key);
     uint64_t number;
-    at = get_u64(f, at, &number);
+    at = get_u64(at, &number);
     if (!at || number < (uint64_t)key->min)
         return NULL;
     if (key->kind == KIND_U64)
@@ -393,8 +407,8 @@ static inline const unsigned char *get_number(const struct fast *f, const unsign
     return at;
 }
 
-static inline const unsigned char *get_value(struct fast *f, const unsigned char *at,
-                                             const struct message_key *key) {
+static inline unsigned char *get_value(struct fast *f, unsigned char *at,
+                                       const struct message_key *key) {
     struct message *m = f->message;
     int64_t integer;
     uint32_t length;
@@ -402,13 +416,13 @@ static inline const unsigned char *get_value(struct fast *f, const unsigned char
     case KIND_U64:
     case KIND_U32:
     case KIND_STATUS: return get_number(f, at, key);
-    case KIND_BOOL: return get_bool(f, at, message_member(m, key));
+    case KIND_BOOL: return get_bool(at, message_member(m, key));
     case KIND_STRING: return get_text(f, at, key->max, message_member(m, key), &length);
-    case KIND_INPUTS: return get_tensors(f, at, m->in, XOP_MAX_INPUTS, f->in, &m->nin);
-    case KIND_OUTPUTS: return get_tensors(f, at, m->out, XOP_MAX_OUTPUTS, f->out, &m->nout);
+    case KIND_INPUTS: return get_tensors(f, at, m->in, &f->in, &m->nin);
+    case KIND_OUTPUTS: return get_tensors(f, at, m->out, &f->out, &m->nout);
     case KIND_ATTRS: return get_attrs(f, at);
     case KIND_I32:
-        at = get_i64(f, at, &integer);
+        at = get_i64(at, &integer);
         if (!at || integer < key->min || integer > key->max)
             return NULL;
         *(int32_t *)message_member(m, key) = (int32_t)integer;
@@ -418,12 +432,15 @@ static inline const unsigned char *get_value(struct fast *f, const unsigned char
 }
 
 /* All keys, in whatever order they come. */
-static bool get_keys(struct fast *f, const unsigned char *at) {
+static bool get_keys(struct fast *f, unsigned char *at) {
+    const struct message_words *words = &f->decoder->words;
     uint32_t count;
     int name, type;
-    at = get_map(f, at, &count);
+    at = get_map(at, &count);
     for (; at && count > 0; count--) {
-        at = get_name(f, at, &f->decoder->words.keys, &name);
+        if (at >= f->end)
+            return false;
+        at = get_name(at, &words->keys, &name);
         if (!at || f->seen >> name & 1)
             return false;
         f->seen |= UINT64_C(1) << name;
@@ -431,27 +448,43 @@ static bool get_keys(struct fast *f, const unsigned char *at) {
             at = get_value(f, at, &message_keys[name]);
             continue;
         }
-        at = get_name(f, at, &f->decoder->words.types, &type);
+        at = get_name(at, &words->types, &type);
         if (at)
             f->message->type = (enum message_type)type;
     }
     return at == f->end;
 }
 
+static bool check_body(const struct fast *f, uint64_t body) {
+    struct message *m = f->message;
+    struct message_decoding d = {f->decoder, m, NULL};
+    bool run = m->type == MESSAGE_FORWARD || m->type == MESSAGE_BACKWARD;
+    if (run && fill_body(m->in, &f->in, m->nin, body))
+        return true;
+    if (m->type == MESSAGE_RESULT && m->status == XOP_OK && !m->media &&
+        (m->nout == 0 || fill_body(m->out, &f->out, m->nout, body)))
+        return true;
+    return message_check_body(&d, body);
+}
+
 bool message_decode_fast(struct message_decoder *decoder, const void *header, size_t bytes,
                          uint64_t body_bytes, struct message *m) {
-    struct fast f = {.decoder = decoder, .message = m};
-    struct message_decoding d = {decoder, m, NULL};
-    f.end = (const unsigned char *)header + bytes;
+    const struct message_words *words = &decoder->words;
+    struct fast f; /* its lists are filled as the message's are */
+    unsigned char *copy = (unsigned char *)decoder->strings;
+    if (bytes > PROTO_MAX_HEADER)
+        return false;
+    memcpy(copy, header, bytes);
     message_reset(m, MESSAGE_NONE, 0);
-    decoder->used = 0;
     decoder->nlists = 0;
-    if (!get_keys(&f, header) || m->type == MESSAGE_NONE)
+    f.decoder = decoder;
+    f.message = m;
+    f.end = copy + bytes;
+    f.seen = 0;
+    if (!get_keys(&f, copy))
         return false;
     uint64_t keys = f.seen & ~(UINT64_C(1) << MESSAGE_KEY_TYPE);
-    if (keys & ~decoder->words.used[m->type] || decoder->words.required[m->type] & ~keys)
-        return false;
-    return check_tensors(&d, "in", m->in, f.in, m->nin, true) &&
-           check_tensors(&d, "out", m->out, f.out, m->nout, false) &&
-           message_check_body(&d, body_bytes);
+    return keys != f.seen && !(keys & ~words->used[m->type]) &&
+           !(words->required[m->type] & ~keys) && check_tensors(&f, m->in, &f.in, m->nin, true) &&
+           check_tensors(&f, m->out, &f.out, m->nout, false) && check_body(&f, body_bytes);
 }

@@ -77,9 +77,8 @@ static bool get_member(struct message_decoding *d, struct message_where where,
 }
 
 /* Whether the keys that were there go together. */
-static bool check_seen(struct message_decoding *d, struct message_where where, unsigned seen,
-                       bool input) {
-    enum message_type type = d->message->type;
+bool message_check_keys(struct message_decoding *d, struct message_where where,
+                        enum message_type type, unsigned seen, bool input) {
     unsigned places = seen & PLACES;
     /* Only a resident tensor, and an output that is still to be computed, have what is left out. */
     bool needs_type = input ? !(seen & MESSAGE_HAS_RESIDENT) : type == MESSAGE_RESULT;
@@ -124,11 +123,6 @@ static bool check_range(struct message_decoding *d, struct message_where where,
     return true;
 }
 
-bool message_check_tensor(struct message_decoding *d, struct message_where where, unsigned seen,
-                          const struct message_tensor *tensor, bool input) {
-    return check_seen(d, where, seen, input) && check_range(d, where, tensor);
-}
-
 static bool get_tensor(struct message_decoding *d, struct message_where where,
                        const msgpack_object *o, struct message_tensor *tensor, bool input) {
     unsigned seen = 0;
@@ -140,7 +134,8 @@ static bool get_tensor(struct message_decoding *d, struct message_where where,
         if (!get_member(d, where, &o->via.map.ptr[i], tensor, &seen))
             return false;
     tensor->place = message_place_of(seen);
-    return message_check_tensor(d, where, seen, tensor, input);
+    return message_check_keys(d, where, d->message->type, seen, input) &&
+           check_range(d, where, tensor);
 }
 
 /* ---- Lists of tensors ---- */

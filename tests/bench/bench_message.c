@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define ROUNDS 9
-#define CALLS 200000u
+#define ROUNDS 100
+#define CALLS 10000u
 
 static struct message message, decoded;
 static unsigned char bytes[FRAME_PREFIX + PROTO_MAX_HEADER];
