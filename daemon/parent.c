@@ -3,6 +3,7 @@
 #include "daemon/front/front.h"
 #include "daemon/shared/channel.h"
 #include "daemon/shared/seam.h"
+#include "keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 struct child {
     pid_t pid; /* 0: none */
     uint64_t generation;
-    int keeper; /* socket: see daemon/shared/keeper.h */
+    int keeper; /* socket: see daemon/shared/keeper.h; -1: closed */
 };
 
 struct parent {
@@ -34,6 +35,7 @@ struct parent {
     int front; /* control socket */
     pid_t front_pid;
     struct child workers[PARENT_MAX_WORKERS];
+    struct keeper keeper;
     int terminations; /* SIGTERM or SIGINT so far */
     bool ended;
     int exit_status;
@@ -100,6 +102,9 @@ static void on_start(struct parent *parent, const struct parent_message *message
         snprintf(answer.text, sizeof answer.text, "more than %u workers", PARENT_MAX_WORKERS);
     } else if (channel_pair(keeper, false, &error) != XOP_OK) {
         snprintf(answer.text, sizeof answer.text, "%.200s", error.message);
+    } else if (fcntl(keeper[0], F_SETFL, O_NONBLOCK) < 0) {
+        snprintf(answer.text, sizeof answer.text, "fcntl: %s", strerror(errno));
+        close(keeper[0]);
     } else if ((pid = fork()) == 0) {
         insert_keeper(fds, nfds, keeper[1], all);
         run_worker(parent, all, nfds + 1);
@@ -113,6 +118,12 @@ static void on_start(struct parent *parent, const struct parent_message *message
     if (keeper[1] >= 0)
         close(keeper[1]);
     tell_front(parent, &answer);
+}
+
+static void close_keeper(struct child *child) {
+    if (child->keeper >= 0)
+        close(child->keeper);
+    child->keeper = -1;
 }
 
 static void on_kill(struct parent *parent, const struct parent_message *message, int *fds,
@@ -184,7 +195,7 @@ static void reap(struct parent *parent) {
             struct parent_message message = {
                 .type = PARENT_REAPED, .value = status, .generation = child->generation};
             child->pid = 0;
-            close(child->keeper);
+            close_keeper(child);
             tell_front(parent, &message);
         }
     }
@@ -287,14 +298,23 @@ int parent_main(const struct config *config) {
         return EX_OSERR;
     }
     raise_limits();
+    keeper_open(&parent.keeper);
     if (!start_front(&parent, &error)) {
         log_error("cannot start the front: %s", error.message);
         return EX_OSERR;
     }
     while (!parent.ended) {
-        struct pollfd ready[] = {{parent.signals, POLLIN, 0}, {parent.front, POLLIN, 0}};
-        if (poll(ready, 2, -1) < 0 && errno != EINTR)
+        struct pollfd ready[2 + PARENT_MAX_WORKERS] = {{parent.signals, POLLIN, 0},
+                                                       {parent.front, POLLIN, 0}};
+        for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++) {
+            const struct child *child = &parent.workers[i];
+            ready[2 + i] = (struct pollfd){child->pid > 0 ? child->keeper : -1, POLLIN, 0};
+        }
+        if (poll(ready, sizeof ready / sizeof *ready, -1) < 0 && errno != EINTR)
             break;
+        for (uint32_t i = 0; i < PARENT_MAX_WORKERS; i++)
+            if (ready[2 + i].revents && !keeper_serve(&parent.keeper, parent.workers[i].keeper))
+                close_keeper(&parent.workers[i]);
         if (ready[0].revents)
             on_signal(&parent);
         if (ready[1].revents & POLLIN)
@@ -304,6 +324,7 @@ int parent_main(const struct config *config) {
             poll(ready, 1, -1);
     }
     end_workers(&parent);
+    keeper_close(&parent.keeper);
     close(parent.front);
     close(parent.signals);
     close(parent.executable);

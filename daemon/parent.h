@@ -1,7 +1,8 @@
 /*
  * The parent role: starts the front and, when the front asks, workers; watches and reaps them. It
- * parses nothing that came from outside and opens no device. The front asks over a control socket;
- * every message is a row of the table in parent.c.
+ * parses nothing that came from outside and opens no device, but keeps the descriptors of its
+ * memory (keeper.h). The front asks over a control socket; every message is a row of the table in
+ * parent.c.
  *
  * If the front ends, the parent ends every worker and exits: an orphan must not keep a GPU, and a
  * service manager starts the whole afresh.

@@ -17,13 +17,13 @@
 
 #include "daemon/config.h"
 #include "daemon/shared/seam.h"
+#include "daemon/shared/table.h"
 #include "generation.h"
 #include "inbox.h"
 #include "order.h"
 #include "proto/frame.h"
 #include "proto/message.h"
 #include "stats.h"
-#include "table.h"
 
 #include <event2/event.h>
 #include <event2/event_struct.h>

@@ -118,6 +118,8 @@ struct seam_request {
      * SEAM_INLINE_ARGUMENTS, else in the inbox at arguments_offset. */
     uint64_t arguments_offset; /* UINT64_MAX: in `arguments` */
     alignas(8) unsigned char arguments[SEAM_INLINE_ARGUMENTS];
+    /* Set while the worker has the record: nobody waits for it, it need not be started. */
+    _Atomic uint32_t dropped;
 };
 
 /* As struct xop_probe of kernels/backend.h, which the front does not know. */

@@ -1,4 +1,4 @@
-#include "daemon/front/table.h"
+#include "daemon/shared/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,8 +3,8 @@
  * choice. Empty, it takes no memory. Numbers are mixed with a secret, so that a client cannot
  * choose them to collide. Belongs to one thread.
  */
-#ifndef FRONT_TABLE_H
-#define FRONT_TABLE_H
+#ifndef SHARED_TABLE_H
+#define SHARED_TABLE_H
 
 #include <stdbool.h>
 #include <stdint.h>
