@@ -235,6 +235,7 @@ static enum ring_outcome submit(struct io_thread *thread, struct request *reques
     record->accepted_ns = request->accepted_ns;
     record->bytes_in = request->bytes_in;
     record->bytes_out = request->bytes_out;
+    atomic_store_explicit(&record->dropped, 0, memory_order_relaxed);
     put_arguments(thread, request, record);
     return ring_push(&thread->lane.submit, index);
 }

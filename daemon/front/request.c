@@ -228,6 +228,9 @@ void request_detach(struct request *request) {
         dispatch_remove(request);
     } else if (request->state == REQUEST_WAITING) {
         memory_forget(request);
+    } else if (request->state == REQUEST_SUBMITTED) {
+        struct seam_request *record = &connection->thread->lane.requests[request->record];
+        atomic_store_explicit(&record->dropped, 1, memory_order_relaxed);
     }
     request->connection = NULL;
     if (request->state == REQUEST_BLOCKED)

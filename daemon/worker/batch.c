@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes that a group moves at most, unless one task alone moves more: large ones never share. */
-#define GROUP_BYTES (UINT64_C(8) << 20)
 /* So many tasks may take space after one that found none; then what it waits for is left to it. */
 #define MAX_PASSES 64
 /* So many of a queue's tasks are looked at behind one that finds no space. */
@@ -25,13 +23,15 @@ static void put_outputs(const struct worker *worker, const struct task *task,
         const struct xop_tensor *from = &task->out[i];
         struct seam_tensor *to = &result->out[i];
         *to = (struct seam_tensor){.place = SEAM_NOWHERE};
-        if (!task->wanted[i])
+        if (!task->wanted[i] && !task->shapes)
             continue;
         to->dtype = (uint8_t)from->dtype;
         to->rank = (uint8_t)from->rank;
-        to->place = SEAM_OUTBOX;
         memcpy(to->shape, from->shape, sizeof to->shape);
-        if (from->data)
+        if (task->shapes)
+            continue;
+        to->place = task->in_block[i] ? SEAM_OUTBOX : SEAM_MEMORY;
+        if (task->in_block[i] && from->data)
             to->offset = (uint64_t)((const unsigned char *)from->data - worker->outbox.base);
     }
 }
@@ -49,9 +49,9 @@ void batch_complete(struct worker *worker, struct task *task, enum xop_status st
     result->copy_ns = copy_ns;
     result->run_ns = run_ns;
     result->batch = task->batch;
-    if (status == XOP_OK) {
+    if (status == XOP_OK && task->op) {
         put_outputs(worker, task, result);
-    } else {
+    } else if (status != XOP_OK) {
         snprintf(result->message, sizeof result->message, "%s", message);
         if (task->block_bytes > 0)
             outbox_give(&worker->outbox, task->block_offset);
@@ -69,9 +69,22 @@ static bool is_late(const struct task *task, uint64_t now) {
     return task->deadline_ns != 0 && now >= task->deadline_ns;
 }
 
-static void complete_late(struct worker *worker, struct task *task) {
-    batch_complete(worker, task, XOP_DEADLINE_EXCEEDED, "the deadline passed before it was started",
-                   0, 0);
+static bool is_dropped(const struct worker *worker, const struct task *task) {
+    const struct seam_request *record = &worker->lanes[task->lane].requests[task->index];
+    return atomic_load_explicit(&record->dropped, memory_order_relaxed) != 0;
+}
+
+/* Whether it is not to be started any more. */
+static bool is_over(const struct worker *worker, const struct task *task, uint64_t now) {
+    return is_late(task, now) || is_dropped(worker, task);
+}
+
+static void complete_over(struct worker *worker, struct task *task) {
+    if (is_dropped(worker, task))
+        batch_complete(worker, task, XOP_CANCELLED, "dropped before it was started", 0, 0);
+    else
+        batch_complete(worker, task, XOP_DEADLINE_EXCEEDED,
+                       "the deadline passed before it was started", 0, 0);
 }
 
 void batch_add(struct worker *worker, struct task *task) {
@@ -100,6 +113,10 @@ static void add_to_flight(struct flight *flight, struct task *task) {
     uint32_t n = flight->group.ncalls++;
     flight->tasks[n] = task;
     flight->plans[n] = &task->plan;
+    flight->keeps[n] = task->has_keeps ? task->keeps : NULL;
+    if (task->has_keeps)
+        flight->group.keeps = flight->keeps;
+    flight->large |= task->bytes >= WORKER_LARGE;
     flight->calls[n] = (struct xop_call){
         .in = task->in, .out = task->out, .attrs = task->attrs, .bad_index = &task->bad_index};
 }
@@ -110,6 +127,7 @@ static void begin_flight(struct flight *flight, const struct task *task) {
                                        .calls = flight->calls,
                                        .plans = flight->plans,
                                        .owner = flight};
+    flight->large = false;
 }
 
 static void mark_launched(struct worker *worker, const struct flight *flight, uint64_t now) {
@@ -145,6 +163,7 @@ static bool submit(struct worker *worker, struct flight *flight, struct xop_erro
     if (status == XOP_OK) {
         flight->busy = true;
         worker->in_flight++;
+        worker->large_in_flight += flight->large;
         return true;
     }
     if (error->status != status)
@@ -183,21 +202,21 @@ static bool take_space(struct worker *worker, struct task *task, struct task **w
 }
 
 /* Fills a flight from a queue, as far as company, bytes and outbox allow. Returns how many tasks
- * that concerned, those that were late included. */
+ * that concerned, those that were over included. */
 static uint32_t gather(struct worker *worker, struct queue *queue, struct flight *flight,
                        struct task **waiting) {
     uint64_t bytes = 0, now = worker_now();
-    uint32_t limit = queue_group_limit(worker, queue), late = 0, looks = 0;
+    uint32_t limit = queue_group_limit(worker, queue), over = 0, looks = 0;
     struct task **at = &queue->first;
     begin_flight(flight, queue->first);
     while (*at && flight->group.ncalls < limit && looks < MAX_LOOKS) {
         struct task *task = *at;
-        if (is_late(task, now)) {
-            complete_late(worker, queue_remove(queue, at));
-            late++;
+        if (is_over(worker, task, now)) {
+            complete_over(worker, queue_remove(queue, at));
+            over++;
             continue;
         }
-        if (flight->group.ncalls > 0 && task->bytes > GROUP_BYTES - bytes)
+        if (flight->group.ncalls > 0 && task->bytes > WORKER_LARGE - bytes)
             break;
         if (!take_space(worker, task, waiting)) {
             at = &task->next;
@@ -205,19 +224,19 @@ static uint32_t gather(struct worker *worker, struct queue *queue, struct flight
             continue;
         }
         add_to_flight(flight, queue_remove(queue, at));
-        if (task->bytes >= GROUP_BYTES)
+        if (task->bytes >= WORKER_LARGE)
             break;
         bytes += task->bytes;
     }
-    return flight->group.ncalls + late;
+    return flight->group.ncalls + over;
 }
 
 /* One task by itself: a suspect, or one of a group that was too large. */
 static void launch_one(struct worker *worker, struct task *task, bool *fault,
                        struct xop_error *error) {
     struct flight *flight = free_flight(worker);
-    if (is_late(task, worker_now())) {
-        complete_late(worker, task);
+    if (is_over(worker, task, worker_now())) {
+        complete_over(worker, task);
         return;
     }
     begin_flight(flight, task);
@@ -230,7 +249,7 @@ static uint32_t launch_alone(struct worker *worker, bool *fault, struct xop_erro
     struct task *task = worker->alone;
     if (worker->in_flight > 0)
         return 0;
-    if (!is_late(task, worker_now()) && !outbox_take(&worker->outbox, task, false))
+    if (!is_over(worker, task, worker_now()) && !outbox_take(&worker->outbox, task, false))
         return 0;
     worker->alone = task->next;
     if (!worker->alone)
@@ -328,6 +347,7 @@ uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *erro
         finished += done[i]->ncalls;
         flight->busy = false;
         worker->in_flight--;
+        worker->large_in_flight -= flight->large;
     }
     return finished;
 }
@@ -345,7 +365,8 @@ enum xop_status batch_open(struct worker *worker, struct xop_error *error) {
         flight->tasks = calloc(n, sizeof(struct task *));
         flight->calls = calloc(n, sizeof *flight->calls);
         flight->plans = calloc(n, sizeof(struct xop_plan *));
-        whole = flight->tasks && flight->calls && flight->plans;
+        flight->keeps = calloc(n, sizeof *flight->keeps);
+        whole = flight->tasks && flight->calls && flight->plans && flight->keeps;
     }
     return whole ? XOP_OK : xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for launches");
 }
@@ -355,6 +376,7 @@ void batch_close(struct worker *worker) {
         free(worker->flights[i].tasks);
         free(worker->flights[i].calls);
         free(worker->flights[i].plans);
+        free(worker->flights[i].keeps);
     }
     free(worker->flights);
     queue_close(worker);

@@ -1,6 +1,7 @@
 #include "intake.h"
 
 #include "attributes.h"
+#include "memories.h"
 #include "outbox.h"
 #include "proto/message.h"
 
@@ -62,6 +63,37 @@ static enum xop_status read_tensor(const struct seam_tensor *from, struct xop_te
     return XOP_OK;
 }
 
+/* Where a tensor in an adopted memory lies; NULL where that cannot be. */
+static void *in_memory(const struct worker *worker, const struct seam_tensor *from,
+                       const struct xop_tensor *tensor, uint64_t bytes, bool write,
+                       struct xop_error *error) {
+    const char *why;
+    void *at = memories_find(worker, from->memory, from->offset, bytes, write, &why);
+    if (at && (uintptr_t)at % xop_dtype_size(tensor->dtype) != 0) {
+        why = "a tensor whose elements are not aligned";
+        at = NULL;
+    }
+    if (!at)
+        nonsense(error, why);
+    return at;
+}
+
+/* Where a copy of the operand has to be, at index `at` of the backend's order. */
+static enum xop_status read_keep(const struct worker *worker, struct task *task, uint32_t at,
+                                 const struct seam_tensor *from, const struct xop_tensor *tensor,
+                                 struct xop_error *error) {
+    uint64_t bytes;
+    const char *why;
+    if (from->keep_memory == 0)
+        return XOP_OK;
+    if (!xop_tensor_bytes(tensor, &bytes))
+        return nonsense(error, "a kept tensor of impossible size");
+    task->keeps[at] =
+        memories_find(worker, from->keep_memory, from->keep_offset, bytes, true, &why);
+    task->has_keeps = true;
+    return task->keeps[at] ? XOP_OK : nonsense(error, why);
+}
+
 static enum xop_status read_input(const struct worker *worker, struct task *task, uint32_t i,
                                   const struct seam_tensor *from, struct xop_error *error) {
     const struct xop_operand *operand = &task_signature(task)->in[i];
@@ -74,7 +106,10 @@ static enum xop_status read_input(const struct worker *worker, struct task *task
                             task->op->name);
         return XOP_OK;
     }
-    if (from->place == SEAM_INBOX) {
+    if (from->place == SEAM_MEMORY) {
+        if (!(task->in[i].data = in_memory(worker, from, &task->in[i], bytes, false, error)))
+            return error->status;
+    } else if (from->place == SEAM_INBOX) {
         if (from->offset % ALIGNMENT != 0 || from->offset > worker->setup.inbox_bytes ||
             bytes > worker->setup.inbox_bytes - from->offset)
             return nonsense(error, "an input outside the inbox");
@@ -86,7 +121,7 @@ static enum xop_status read_input(const struct worker *worker, struct task *task
         return xop_fail(error, XOP_INVALID_ARGUMENT, "input %s of %s has no data", operand->name,
                         task->op->name);
     }
-    return XOP_OK;
+    return read_keep(worker, task, i, from, &task->in[i], error);
 }
 
 static void list_names(const struct xop_operand *operands, uint32_t n, char *out, size_t capacity) {
@@ -171,21 +206,14 @@ static bool same_tensor(const struct xop_tensor *a, const struct xop_tensor *b) 
 }
 
 /* What infer says an output will be, and what the client asked for, if anything. */
-static enum xop_status read_output(struct task *task, uint32_t i, const struct seam_tensor *from,
-                                   struct xop_error *error) {
+static enum xop_status check_shape(const struct task *task, uint32_t i,
+                                   const struct seam_tensor *from, struct xop_error *error) {
     const struct xop_signature *signature = task_signature(task);
     struct xop_tensor wanted;
     uint64_t bytes;
     char will[128], asked[128];
-    if (from->place == SEAM_NOWHERE) {
-        task->wanted[i] = false;
-        return XOP_OK;
-    }
-    if (from->place != SEAM_OUTBOX)
-        return nonsense(error, "an output with an impossible place");
     if (read_tensor(from, &wanted, &bytes, error) != XOP_OK)
         return error->status;
-    task->wanted[i] = true;
     if (wanted.dtype == XOP_DTYPE_NONE || same_tensor(&wanted, &task->out[i]))
         return XOP_OK;
     message_tensor_text(will, sizeof will, &task->out[i]);
@@ -194,11 +222,69 @@ static enum xop_status read_output(struct task *task, uint32_t i, const struct s
                     signature->out[i].name, task->op->name, will, asked);
 }
 
+static enum xop_status read_output(const struct worker *worker, struct task *task, uint32_t i,
+                                   const struct seam_tensor *from, struct xop_error *error) {
+    struct xop_tensor *out = &task->out[i];
+    uint32_t keep = task_signature(task)->nin + i;
+    uint64_t bytes;
+    if (!xop_tensor_bytes(out, &bytes))
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "output %s of %s is larger than memory",
+                        task_signature(task)->out[i].name, task->op->name);
+    task->wanted[i] = from->place != SEAM_NOWHERE;
+    task->in_block[i] = from->place == SEAM_OUTBOX;
+    if (from->place > SEAM_MEMORY || from->place == SEAM_INBOX)
+        return nonsense(error, "an output with an impossible place");
+    if ((task->wanted[i] && check_shape(task, i, from, error) != XOP_OK) ||
+        read_keep(worker, task, keep, from, out, error) != XOP_OK)
+        return error->status;
+    if (from->place == SEAM_MEMORY)
+        out->data = in_memory(worker, from, out, bytes, true, error);
+    else if (from->place == SEAM_NOWHERE)
+        out->data = task->keeps[keep]; /* only kept, where it is kept */
+    return from->place == SEAM_MEMORY && !out->data ? error->status : XOP_OK;
+}
+
+static bool overlap(const struct xop_tensor *a, const struct xop_tensor *b, uint64_t a_bytes) {
+    uint64_t b_bytes = 0;
+    xop_tensor_bytes(b, &b_bytes); /* both were counted before */
+    uintptr_t x = (uintptr_t)a->data, y = (uintptr_t)b->data;
+    return x && y && a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* An output that lies already somewhere has that place to itself, but for the input of the same
+ * index where the operator allows that. */
+static enum xop_status check_overlap(const struct task *task, uint32_t i, struct xop_error *error) {
+    const struct xop_signature *signature = task_signature(task);
+    const struct xop_tensor *out = &task->out[i];
+    uint64_t bytes = 0, same = 0;
+    xop_tensor_bytes(out, &bytes);
+    for (uint32_t k = 0; k < signature->nin; k++) {
+        const struct xop_tensor *in = &task->in[k];
+        if (!overlap(out, in, bytes))
+            continue;
+        xop_tensor_bytes(in, &same);
+        bool allowed = k == i && signature->out[i].flags & XOP_OPERAND_IN_PLACE;
+        if (!allowed)
+            return xop_fail(error, XOP_INVALID_ARGUMENT,
+                            "output %s of %s would overlap its input %s, which it does not allow",
+                            signature->out[i].name, task->op->name, signature->in[k].name);
+        if (in->data != out->data || same != bytes)
+            return xop_fail(error, XOP_INVALID_ARGUMENT,
+                            "output %s of %s would overlap its input %s: it can take its place, "
+                            "all of it, or none",
+                            signature->out[i].name, task->op->name, signature->in[k].name);
+    }
+    for (uint32_t k = 0; k < i; k++)
+        if (overlap(out, &task->out[k], bytes))
+            return xop_fail(error, XOP_INVALID_ARGUMENT, "outputs %s and %s of %s would overlap",
+                            signature->out[k].name, signature->out[i].name, task->op->name);
+    return XOP_OK;
+}
+
 static enum xop_status read_outputs(struct worker *worker, struct task *task,
                                     const struct seam_tensor *from, uint32_t nout,
                                     struct xop_error *error) {
     const struct xop_signature *signature = task_signature(task);
-    uint64_t bytes;
     if (nout != 0 && nout != signature->nout)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "%s of %s has %u outputs, %u were asked for",
                         task->pass == XOP_FORWARD ? "forward" : "backward", task->op->name,
@@ -210,17 +296,16 @@ static enum xop_status read_outputs(struct worker *worker, struct task *task,
         if (task->out[i].rank > XOP_MAX_RANK || !xop_dtype_size(task->out[i].dtype))
             return xop_fail(error, XOP_INTERNAL, "operator %s does not say what its output %s is",
                             task->op->name, signature->out[i].name);
-        if (!xop_tensor_bytes(&task->out[i], &bytes))
-            return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "output %s of %s is larger than memory",
-                            signature->out[i].name, task->op->name);
         if (nout == 0 && signature->out[i].flags & XOP_OPERAND_SAVED)
             tensor.place = SEAM_NOWHERE;
         if (nout > 0)
             memcpy(&tensor, &from[i], sizeof tensor);
-        if (read_output(task, i, &tensor, error) != XOP_OK)
+        if (read_output(worker, task, i, &tensor, error) != XOP_OK ||
+            (task->out[i].data && check_overlap(task, i, error) != XOP_OK))
             return error->status;
     }
-    return outbox_check(&worker->outbox, task, error);
+    /* What is only asked for its shapes need not fit. */
+    return task->shapes ? XOP_OK : outbox_check(&worker->outbox, task, error);
 }
 
 /* ---- The whole ---- */
@@ -232,7 +317,10 @@ static uint64_t moved_bytes(const struct task *task) {
     uint64_t sum = task->block_needed, bytes;
     for (uint32_t i = 0; i < signature->nin; i++)
         if (task->in[i].data && xop_tensor_bytes(&task->in[i], &bytes))
-            sum += bytes; /* each at most the inbox, so no sum overflows */
+            sum += bytes; /* each lies in memory, so no sum overflows */
+    for (uint32_t i = 0; i < signature->nout; i++)
+        if (task->out[i].data && xop_tensor_bytes(&task->out[i], &bytes))
+            sum += bytes;
     return task->plan.bytes > sum ? task->plan.bytes : sum;
 }
 
@@ -260,11 +348,25 @@ enum xop_status intake_read(struct worker *worker, struct task *task, struct xop
     task->priority = head.priority;
     task->check = head.flags & SEAM_CHECK;
     task->alone = head.flags & SEAM_ALONE;
+    task->shapes = head.flags & SEAM_SHAPES;
+    task->kind = (enum seam_kind)head.kind;
+    task->memory = head.memory;
+    task->bytes_in = head.bytes_in;
+    task->bytes_out = head.bytes_out;
+    if (task->has_keeps)
+        memset(task->keeps, 0, sizeof task->keeps);
+    task->has_keeps = false;
     task->block_needed = task->block_bytes = 0;
     task->passed_by = 0;
     task->bad_index = UINT64_MAX;
     task->batch = 0;
     task->op = NULL;
+    if (head.kind > SEAM_PROBE)
+        return nonsense(error, "a kind that there is not");
+    if (head.kind != SEAM_RUN && head.kind != SEAM_COPY)
+        return XOP_OK;
+    if (head.kind == SEAM_COPY)
+        head.op = head.pass = 0;
     if (head.op >= worker->nops || head.pass >= XOP_PASS_COUNT || head.nin > XOP_MAX_INPUTS ||
         head.nout > XOP_MAX_OUTPUTS || head.nattrs > XOP_MAX_ATTRS || head.attr_bytes > (1u << 20))
         return nonsense(error, "a number out of range");
@@ -272,7 +374,7 @@ enum xop_status intake_read(struct worker *worker, struct task *task, struct xop
     if (copy_arguments(worker, task, shared, head.arguments_offset, tensors + head.attr_bytes,
                        &arguments, error) != XOP_OK)
         return error->status;
-    task->op = worker->ops[head.op];
+    task->op = head.kind == SEAM_COPY ? worker->api->copy() : worker->ops[head.op];
     task->pass = (enum xop_pass)head.pass;
     const struct seam_tensor *list = (const struct seam_tensor *)(const void *)arguments;
     if (!task_signature(task)->launch)

@@ -2,7 +2,9 @@
 
 #include "batch.h"
 #include "daemon/shared/channel.h"
+#include "helper.h"
 #include "intake.h"
+#include "memories.h"
 #include "outbox.h"
 
 #include <errno.h>
@@ -17,6 +19,8 @@
 #define BEAT_NS UINT64_C(100000000)
 #define ASK_NS UINT64_C(50000)
 #define INFO_NS UINT64_C(1000000000)
+/* Most launches take less: asking for so long costs a core little and saves them a wake-up. */
+#define ASKING_NS UINT64_C(2000000)
 
 enum xop_status loop_open(struct worker *worker, struct xop_error *error) {
     size_t n = (size_t)worker->setup.lanes * worker->setup.records;
@@ -27,7 +31,9 @@ enum xop_status loop_open(struct worker *worker, struct xop_error *error) {
         worker->tasks[i].lane = (uint32_t)(i / worker->setup.records);
         worker->tasks[i].index = (uint32_t)(i % worker->setup.records);
     }
-    return batch_open(worker, error);
+    if (batch_open(worker, error) != XOP_OK)
+        return error->status;
+    return helper_open(worker, error);
 }
 
 void loop_close(struct worker *worker) {
@@ -35,10 +41,60 @@ void loop_close(struct worker *worker) {
     for (size_t i = 0; worker->tasks && i < n; i++)
         free(worker->tasks[i].long_arguments);
     free(worker->tasks);
+    helper_close(worker);
+    memories_close(worker);
     batch_close(worker);
 }
 
 /* ---- Taking in ---- */
+
+/* What the front says: stop, or here is a client's memory. False where there is nothing. */
+static bool read_control(struct worker *worker) {
+    unsigned char packet[CHANNEL_BYTES];
+    struct seam_control head;
+    struct seam_memory memory;
+    struct xop_error error;
+    uint32_t nfds;
+    size_t bytes;
+    bool would_block;
+    int fd = -1;
+    enum xop_status status =
+        channel_receive(worker->control, packet, &bytes, &fd, 1, &nfds, &would_block, &error);
+    if (would_block)
+        return false;
+    if (status != XOP_OK || bytes < sizeof head) {
+        log_debug("the front is gone");
+        worker->stop = true;
+        return false;
+    }
+    memcpy(&head, packet, sizeof head);
+    if (head.type == SEAM_GIVE && bytes == sizeof head + sizeof memory && fd >= 0) {
+        memcpy(&memory, packet + sizeof head, sizeof memory);
+        memories_given(worker, &memory, fd);
+    } else if (fd >= 0) {
+        close(fd);
+    }
+    worker->stop |= head.type == SEAM_STOP;
+    return true;
+}
+
+static void start(struct worker *worker, struct task *task) {
+    switch (task->kind) {
+    case SEAM_ADOPT:
+        /* A client's descriptor was sent before the record was. */
+        while (read_control(worker))
+            ;
+        memories_adopt(worker, task);
+        break;
+    case SEAM_RELEASE: memories_release(worker, task); break;
+    case SEAM_PROBE: memories_probe(worker, task); break;
+    default:
+        if (task->shapes)
+            batch_complete(worker, task, XOP_OK, "", 0, 0);
+        else
+            batch_add(worker, task);
+    }
+}
 
 static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
     struct xop_error error = {XOP_OK, ""};
@@ -54,7 +110,7 @@ static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
     task->busy = true;
     enum xop_status status = intake_read(worker, task, &error);
     if (status == XOP_OK)
-        batch_add(worker, task);
+        start(worker, task);
     else
         batch_complete(worker, task, status, error.message, 0, 0);
     if (status == XOP_INTERNAL && !worker->told_internal) {
@@ -127,25 +183,20 @@ static bool is_waiting(const struct worker *worker) {
     return false;
 }
 
-/* The front has nothing to say but stop; everything else comes through the rings. */
-static void read_control(struct worker *worker) {
-    unsigned char packet[CHANNEL_BYTES];
-    struct seam_control head;
-    struct xop_error error;
-    uint32_t nfds;
-    size_t bytes;
-    bool would_block;
-    enum xop_status status =
-        channel_receive(worker->control, packet, &bytes, NULL, 0, &nfds, &would_block, &error);
-    if (would_block)
-        return;
-    if (status != XOP_OK || bytes == 0) {
-        log_debug("the front is gone");
-        worker->stop = true;
-    } else if (bytes == sizeof head) {
-        memcpy(&head, packet, sizeof head);
-        worker->stop |= head.type == SEAM_STOP;
-    }
+/* Whether to look again at once instead of sleeping: while the next work is likely to come before a
+ * sleeper would be awake, and while a backend that has to be asked is about to be done. */
+static bool is_polling(const struct worker *worker, uint64_t now) {
+    uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000, idle = now - worker->last_work_ns;
+    if (worker->in_flight > 0 && worker->api->descriptor(worker->backend) < 0)
+        return poll_ns > 0 && idle < ASKING_NS;
+    return worker->gap_ns < poll_ns && idle < poll_ns;
+}
+
+/* Keeps the mean time between rounds that had work. */
+static void note_work(struct worker *worker, uint64_t now) {
+    uint64_t gap = now - worker->last_work_ns;
+    worker->gap_ns = (7 * worker->gap_ns + (gap < INFO_NS ? gap : INFO_NS)) / 8;
+    worker->last_work_ns = now;
 }
 
 /* How long the loop may sleep: until its heart has to beat, a group has to go, or a backend that
@@ -163,13 +214,14 @@ static void sleep_until_work(struct worker *worker, uint64_t now) {
     int done = worker->api->descriptor(worker->backend);
     struct pollfd ready[] = {{worker->doorbell, POLLIN, 0},
                              {worker->control, POLLIN, 0},
+                             {helper_descriptor(worker), POLLIN, 0},
                              {worker->in_flight > 0 ? done : -1, POLLIN, 0}};
     uint64_t ns = sleep_ns(worker, now), count;
     bell_arm(&worker->header->bell);
     if (is_waiting(worker))
         ns = 0;
     struct timespec wait = {(time_t)(ns / 1000000000), (long)(ns % 1000000000)};
-    if (ppoll(ready, 3, &wait, NULL) < 0 && errno != EINTR)
+    if (ppoll(ready, sizeof ready / sizeof *ready, &wait, NULL) < 0 && errno != EINTR)
         log_error("ppoll: %s", strerror(errno));
     bell_disarm(&worker->header->bell);
     if (ready[0].revents && read(worker->doorbell, &count, sizeof count) < 0 && errno != EAGAIN)
@@ -191,28 +243,31 @@ static void beat(struct worker *worker, uint64_t now) {
 }
 
 enum xop_status loop_run(struct worker *worker, struct xop_error *error) {
-    uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000;
     uint32_t turns = 0;
     bool fault = false;
     while (!worker->stop) {
         uint64_t now = worker_now();
         beat(worker, now);
-        uint32_t work = take_lanes(worker);
+        uint32_t work = take_lanes(worker) + helper_finish(worker);
         work += batch_finish(worker, &fault, error);
         if (!fault)
             work += batch_launch(worker, &fault, error);
         if (!fault) /* what the backend did at once */
             work += batch_finish(worker, &fault, error);
+        if (worker->lost.status != XOP_OK) {
+            *error = worker->lost;
+            fault = true;
+        }
         if (fault)
             return XOP_DEVICE_FAULT;
         ring_bells(worker);
         if (work > 0) {
-            worker->last_work_ns = now;
+            note_work(worker, now);
             if (++turns % 1024 == 0)
                 read_control(worker); /* also under a load that never lets it sleep */
             continue;
         }
-        if (now - worker->last_work_ns >= poll_ns)
+        if (!is_polling(worker, now))
             sleep_until_work(worker, now);
     }
     return XOP_OK;

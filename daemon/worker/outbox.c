@@ -26,7 +26,7 @@ void outbox_close(struct outbox *outbox) {
 
 static uint64_t output_bytes(const struct task *task, uint32_t i) {
     uint64_t bytes = 0;
-    if (task->wanted[i])
+    if (task->in_block[i])
         xop_tensor_bytes(&task->out[i], &bytes); /* checked when the task was taken in */
     return bytes;
 }

@@ -78,9 +78,12 @@ uint64_t queue_due_ns(const struct worker *worker, uint64_t now) {
 }
 
 struct queue *queue_choose(const struct worker *worker, uint64_t now) {
+    /* However many large ones come, a lane is left for those that take microseconds. */
+    bool large = worker->nflights < 2 || worker->large_in_flight < worker->nflights - 1;
     struct queue *best = NULL;
     for (struct queue *queue = worker->queues; queue; queue = queue->next) {
-        if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now)
+        if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now ||
+            (!large && queue->first->bytes >= WORKER_LARGE))
             continue;
         if (!best || queue->priority > best->priority ||
             (queue->priority == best->priority && queue->first->sequence < best->first->sequence))

@@ -9,13 +9,18 @@
 #include "daemon/log.h"
 #include "daemon/shared/arena.h"
 #include "daemon/shared/seam.h"
+#include "daemon/shared/table.h"
 #include "kernels/backend.h"
 
 #include <time.h>
 
 #define WORKER_MAX_OPS 512u
 
+/* A launch that moves as much shares neither its launch nor the last free lane. */
+#define WORKER_LARGE (UINT64_C(8) << 20)
+
 struct queue;
+struct helper;
 
 /* A request in the worker's hands: the private copy of a record, checked. */
 struct task {
@@ -25,12 +30,19 @@ struct task {
     bool busy; /* the worker has it */
     uint64_t tag, deadline_ns, accepted_ns, launched_ns;
     int priority;
-    bool check, alone;
+    enum seam_kind kind;
+    bool check, alone, shapes;
     const struct xop_op *op;
     enum xop_pass pass;
     struct xop_tensor in[XOP_MAX_INPUTS];
-    struct xop_tensor out[XOP_MAX_OUTPUTS]; /* as infer gave them, data in the outbox */
+    struct xop_tensor out[XOP_MAX_OUTPUTS]; /* as infer gave them */
     bool wanted[XOP_MAX_OUTPUTS];
+    bool in_block[XOP_MAX_OUTPUTS]; /* wanted in the outbox, data set when it is launched */
+    /* Where copies of operands have to be in the end, in the order that the backend takes. */
+    void *keeps[XOP_MAX_INPUTS + XOP_MAX_OUTPUTS];
+    bool has_keeps;
+    struct seam_memory memory;            /* ADOPT, RELEASE */
+    uint64_t bytes_in, bytes_out;         /* PROBE */
     struct xop_attr attrs[XOP_MAX_ATTRS]; /* in the declaration's order */
     uint64_t attrs_hash;
     enum xop_dtype dtype; /* the call's common one */
@@ -67,7 +79,8 @@ struct flight {
     struct task **tasks;
     struct xop_call *calls;
     const struct xop_plan **plans;
-    bool busy;
+    void *const **keeps;
+    bool busy, large;
 };
 
 struct outbox {
@@ -78,7 +91,7 @@ struct outbox {
 
 struct worker {
     struct seam_setup setup;
-    int control, doorbell;
+    int control, doorbell, keeper;
     int lane_fds[SEAM_MAX_LANES];
     struct seam_header *header;
     struct seam_lane lanes[SEAM_MAX_LANES];
@@ -96,6 +109,9 @@ struct worker {
     const struct xop_op *ops[WORKER_MAX_OPS];
     uint32_t nops;
 
+    struct helper *helper;
+    struct table memories; /* struct memory_entry, by number: see memories.h */
+
     struct task *tasks; /* lanes * records */
     uint64_t sequence;
     struct queue *queues, *spare_queues;
@@ -103,10 +119,12 @@ struct worker {
     bool alone_runs;                  /* what is in flight is a suspect */
     struct task *again;               /* of groups that were too large, one by one */
     struct flight *flights;
-    uint32_t nflights, in_flight;
+    uint32_t nflights, in_flight, large_in_flight;
     uint64_t round; /* of launching */
     bool stop;
-    uint64_t last_work_ns, last_info_ns;
+    struct xop_error lost; /* a status other than OK: the device is, as the helper found */
+    uint64_t last_info_ns;
+    uint64_t last_work_ns, gap_ns; /* for polling: when there was work, the mean time between */
 };
 
 static inline uint64_t worker_now(void) {

@@ -205,6 +205,7 @@ int worker_main(void) {
     settle_process();
     worker.control = SEAM_FD_CONTROL;
     worker.doorbell = SEAM_FD_DOORBELL;
+    worker.keeper = SEAM_FD_KEEPER;
     if (receive_setup(&worker, &error) != XOP_OK) {
         send_fault(&worker, XOP_UNAVAILABLE, error.message);
         return EX_UNAVAILABLE;

@@ -1,0 +1,29 @@
+/*
+ * One thread beside the loop's, for what may take long and starts no group: making, mapping and
+ * pinning memory, timing the device. It does one job after the other, in the order asked.
+ */
+#ifndef WORKER_HELPER_H
+#define WORKER_HELPER_H
+
+#include "state.h"
+
+/* At the start of a struct of its own. */
+struct helper_job {
+    struct helper_job *next;
+    void (*run)(struct worker *worker, struct helper_job *job);  /* on the helper's thread */
+    void (*done)(struct worker *worker, struct helper_job *job); /* on the loop's, which frees it */
+};
+
+enum xop_status helper_open(struct worker *worker, struct xop_error *error);
+/* Ends the thread once it is through with what it has begun; the rest is freed undone. */
+void helper_close(struct worker *worker);
+
+void helper_ask(struct worker *worker, struct helper_job *job);
+
+/* Calls done for what is through; returns how many that were. */
+uint32_t helper_finish(struct worker *worker);
+
+/* Becomes readable when something is. */
+int helper_descriptor(const struct worker *worker);
+
+#endif
