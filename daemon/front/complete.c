@@ -48,7 +48,7 @@ static const char *check_output(const struct seam_tensor *out, const struct seam
         return "an output of impossible size";
     if (shapes || (out->place == SEAM_MEMORY && asked && asked->place == SEAM_MEMORY))
         return NULL;
-    if (out->place != SEAM_OUTBOX || (asked && asked->place == SEAM_NOWHERE))
+    if (out->place != SEAM_OUTBOX || (asked && asked->place == SEAM_NOWHERE && bytes > 0))
         return "an output in an impossible place";
     if (bytes > 0 &&
         (out->offset < result->block_offset || __builtin_add_overflow(out->offset, bytes, &end) ||

@@ -67,7 +67,7 @@ void context_made(struct context *context) {
 
 enum xop_status context_check(const struct context *context, uint32_t i, struct xop_error *error) {
     const struct context_tensor *tensor = &context->tensors[i];
-    char name[48];
+    char name[64];
     if (!tensor->resident || tensor->resident->version == tensor->version)
         return XOP_OK;
     resident_text(tensor->resident, name, sizeof name);

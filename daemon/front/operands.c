@@ -29,7 +29,7 @@ static enum xop_status check_input(const struct resident *resident, const struct
                                    struct xop_error *error) {
     uint64_t begin = t->dtype ? t->offset : 0;
     uint64_t bytes = t->dtype ? operands_bytes(t) : resident->bytes;
-    char name[48];
+    char name[64];
     if (resident_readable(resident, 0, 0, error) != XOP_OK && error->status == XOP_NOT_FOUND)
         return error->status;
     resident_text(resident, name, sizeof name);
@@ -73,7 +73,7 @@ static enum xop_status ready_copy(struct request *request, struct xop_error *err
                         xop_dtype_name(from->dtype));
     if (staying->offset > from->bytes || staying->bytes > from->bytes - staying->offset)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
-                        "resident %llu has %llu bytes, %llu from %llu on were asked for",
+                        "resident tensor %llu has %llu bytes, %llu from %llu on were asked for",
                         (unsigned long long)from->handle, (unsigned long long)from->bytes,
                         (unsigned long long)staying->bytes, (unsigned long long)staying->offset);
     return resident_readable(from, staying->offset, staying->offset + staying->bytes, error);
@@ -310,25 +310,37 @@ bool operands_repeatable(const struct request *request) {
     return true;
 }
 
+/* Those a request named; what nobody ever wrote is nothing once the last of its users has failed.
+ */
+static void each_resident(const struct staying *staying, void (*act)(struct resident *)) {
+    for (uint32_t i = 0; i < XOP_MAX_INPUTS; i++)
+        if (staying->in[i])
+            act(staying->in[i]);
+    for (uint32_t i = 0; i < XOP_MAX_OUTPUTS; i++)
+        if (staying->out[i])
+            act(staying->out[i]);
+}
+
+static void hold(struct resident *resident) { object_hold(&resident->object); }
+
+static void settle(struct resident *resident) {
+    resident_settle(resident);
+    object_drop(&resident->object);
+}
+
 void operands_end(struct request *request) {
     struct io_thread *thread = request->thread;
     struct staying *staying = request->staying;
-    if (staying && !request->succeeded)
-        for (uint32_t i = 0; i < XOP_MAX_OUTPUTS; i++)
-            if (staying->out[i])
-                object_hold(&staying->out[i]->object);
-    struct context *unmade =
-        staying && staying->keep && !staying->keep->made ? staying->keep : NULL;
-    if (unmade)
-        context_unname(unmade);
-    order_release(request, !request->succeeded);
+    bool failed = !request->succeeded;
+    if (staying && failed)
+        each_resident(staying, hold);
+    if (staying && staying->keep && !staying->keep->made)
+        context_unname(staying->keep);
+    order_release(request, failed);
     if (!staying)
         return;
-    for (uint32_t i = 0; !request->succeeded && i < XOP_MAX_OUTPUTS; i++)
-        if (staying->out[i]) {
-            resident_settle(staying->out[i]);
-            object_drop(&staying->out[i]->object);
-        }
+    if (failed)
+        each_resident(staying, settle);
     request->staying = NULL;
     staying->next = thread->free_stayings;
     thread->free_stayings = staying;

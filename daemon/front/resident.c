@@ -62,7 +62,7 @@ struct resident *resident_find(const struct connection *c, uint64_t handle) {
 
 char *resident_text(const struct resident *resident, char *buffer, size_t capacity) {
     if (resident->handle)
-        snprintf(buffer, capacity, "resident %llu", (unsigned long long)resident->handle);
+        snprintf(buffer, capacity, "resident tensor %llu", (unsigned long long)resident->handle);
     else
         snprintf(buffer, capacity, "the context's copy");
     return buffer;
@@ -100,7 +100,7 @@ void resident_close_all(struct connection *c) {
 
 enum xop_status resident_type(struct resident *resident, const struct xop_tensor *type,
                               struct xop_error *error) {
-    char name[48], has[128], wanted[128];
+    char name[64], has[128], wanted[128];
     uint64_t bytes;
     if (!xop_tensor_bytes(type, &bytes))
         return xop_fail(error, XOP_INVALID_ARGUMENT, "a resident tensor of impossible size");
@@ -222,7 +222,7 @@ void resident_spoilt(struct resident *resident, uint64_t begin, uint64_t end, bo
 
 enum xop_status resident_readable(const struct resident *resident, uint64_t begin, uint64_t end,
                                   struct xop_error *error) {
-    char name[48];
+    char name[64];
     resident_text(resident, name, sizeof name);
     if (!resident->typed || resident->version == 0)
         return xop_fail(error, XOP_NOT_FOUND, "%s does not exist: nothing was ever written to it",

@@ -110,9 +110,10 @@ def requests_that_overlap_run_in_order():
         for _ in ids:
             x = client.run("sigmoid", [x])[0]
         assert np.array_equal(memory.array(0, n), x)
-        bad = forward(client, "square_bias", [at(1, 0, n), at(1, 0, 3)], [at(1, 65536, n)])
-        behind = forward(client, "sigmoid", [at(1, 65536, n)])
-        beside = forward(client, "sigmoid", [at(1, 0, n)])
+        with client.one_write():
+            bad = forward(client, "square_bias", [at(1, 0, n), at(1, 0, 3)], [at(1, 65536, n)])
+            behind = forward(client, "sigmoid", [at(1, 65536, n)])
+            beside = forward(client, "sigmoid", [at(1, 0, n)])
         found = {}
         for _ in range(3):
             header, _ = client.answer()

@@ -154,10 +154,11 @@ def what_depends_on_a_failure_is_aborted_and_the_rest_is_not():
         client = daemon.client()
         x = values(8)
         client.put(1, x)
-        bad = forward(client, "square_bias", [handle(1)], out=[handle(2)])
-        reads = forward(client, "sigmoid", [handle(2)], out=[handle(3)])
-        further = client.request("get", handle=3, offset=0, length=32)
-        good = client.request("get", handle=1, offset=0, length=32)
+        with client.one_write():
+            bad = forward(client, "square_bias", [handle(1)], out=[handle(2)])
+            reads = forward(client, "sigmoid", [handle(2)], out=[handle(3)])
+            further = client.request("get", handle=3, offset=0, length=32)
+            good = client.request("get", handle=1, offset=0, length=32)
         found = answers(client, 4)
         assert found[bad][0]["status"] == INVALID_ARGUMENT
         assert found[reads][0]["status"] == ABORTED and str(bad) in found[reads][0]["error"]
@@ -230,14 +231,15 @@ def a_context_whose_tensors_were_written_is_refused_by_name():
         header, _ = client.answer()
         assert not header.get("status"), header
         # In one write: the backward before the update sees the old one, that behind it is refused.
-        before = backward()
-        update = client.request("put", b.tobytes(), handle=1, offset=0, **{"in": [type_of(x)]})
-        behind = backward()
+        with client.one_write():
+            before = backward()
+            update = client.request("put", b.tobytes(), handle=1, offset=0, **{"in": [type_of(x)]})
+            behind = backward()
         found = answers(client, 3)
         assert not found[before][0].get("status") and not found[update][0].get("status")
         assert np.array_equal(tensors(*found[before])[0], 2 * x * gy)
         assert found[behind][0]["status"] == FAILED_PRECONDITION, found[behind][0]
-        assert "resident 1" in found[behind][0]["error"]
+        assert "resident tensor 1" in found[behind][0]["error"]
         # Its handle's end takes nothing from a context.
         forward(client, "square_bias", [handle(1), handle(2)], keep=4)
         client.answer()

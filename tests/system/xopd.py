@@ -86,6 +86,7 @@ class Client:
         self.socket.settimeout(LIMIT_S)
         self.socket.connect(where)
         self.next_id = 1
+        self.held = None # frames for one write
         self.notices = []
         self.descriptors = []
         if hello:
@@ -97,7 +98,18 @@ class Client:
         self.socket.close()
 
     def send(self, header, body=b""):
-        self.socket.sendall(frame(header, body))
+        if self.held is None:
+            self.socket.sendall(frame(header, body))
+        else:
+            self.held += frame(header, body)
+
+    @contextlib.contextmanager
+    def one_write(self):
+        """What is sent within goes out together."""
+        self.held = b""
+        yield
+        held, self.held = self.held, None
+        self.socket.sendall(held)
 
     def send_raw(self, data):
         self.socket.sendall(data)

@@ -117,7 +117,7 @@ static void a_type_stays(void **state) {
     struct xop_error error;
     (void)state;
     assert_int_equal(resident_type(r, &other, &error), XOP_INVALID_ARGUMENT);
-    assert_non_null(strstr(error.message, "resident 3 is f32 (4,)"));
+    assert_non_null(strstr(error.message, "resident tensor 3 is f32 (4,)"));
     assert_non_null(strstr(error.message, "f32 (2, 2)"));
 }
 
