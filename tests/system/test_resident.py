@@ -8,8 +8,9 @@ import signal
 
 import numpy as np
 
-from xopd import (ABORTED, ALREADY_EXISTS, Daemon, FAILED_PRECONDITION, Failed, INVALID_ARGUMENT,
-                  NAMES, NOT_FOUND, RESOURCE_EXHAUSTED, Closed, operands, raises, run, tensors)
+from xopd import (ABORTED, ALREADY_EXISTS, DATA_LOSS, DEVICE_FAULT, Daemon, FAILED_PRECONDITION,
+                  Failed, INVALID_ARGUMENT, NAMES, NOT_FOUND, RESOURCE_EXHAUSTED, Closed,
+                  faulty_operators, operands, raises, run, tensors)
 
 RNG = np.random.default_rng(7)
 
@@ -342,6 +343,35 @@ def everything_survives_the_workers_death():
         client.put(3, values(3 << 20))
 
 
+def no_fault_costs_more_than_what_was_being_written():
+    shapes = [(10,), (300, 300), (3 << 20,), (20 << 20,)]
+    for how in ("killed", "address", "endless"):
+        with faulty_operators() as arguments, \
+                Daemon(*arguments, config="[watchdog]\nrequest_ms = 500\n") as daemon:
+            client, other = daemon.client(), daemon.client()
+            kept = {i: values(*shape) for i, shape in enumerate(shapes, 1)}
+            others = values(1000)
+            for number, value in kept.items():
+                client.put(number, value)
+            other.put(1, others)
+            client.put(9, kept[1])
+            if how == "killed":
+                os.kill(daemon.worker(), signal.SIGKILL)
+            else:
+                raises(DEVICE_FAULT, "", client.ask, "forward", op="fault", attrs={"how": how},
+                       **{"in": [handle(1)], "out": [handle(9)]})
+            for number, value in kept.items():
+                assert client.get(number, value).tobytes() == value.tobytes(), (how, number)
+            assert other.get(1, others).tobytes() == others.tobytes(), how
+            if how == "killed":
+                assert client.get(9, kept[1]).tobytes() == kept[1].tobytes()
+            else:
+                raises(DATA_LOSS, "resident tensor 9", client.get, 9, kept[1])
+            # Written anew it is as good as any, and so is the operator.
+            client.ask("forward", op="fault", **{"in": [handle(1)], "out": [handle(9)]})
+            assert client.get(9, kept[1]).tobytes() == kept[1].tobytes()
+
+
 def requests_in_flight_on_residents_survive_kills():
     with Daemon() as daemon:
         client = daemon.client()
@@ -427,6 +457,7 @@ run([what_was_put_is_got_in_any_dtype_and_shape,
      quotas_hold,
      an_update_in_place_is_in_order,
      everything_survives_the_workers_death,
+     no_fault_costs_more_than_what_was_being_written,
      requests_in_flight_on_residents_survive_kills,
      an_exported_tensor_is_shared,
      a_probe_times_the_device,

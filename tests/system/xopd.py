@@ -233,6 +233,15 @@ class Memory:
         return np.frombuffer(self.map, dtype, n, offset).reshape(shape)
 
 
+@contextlib.contextmanager
+def faulty_operators():
+    """Arguments for a daemon that has the operator `fault` (tests/faults)."""
+    with tempfile.TemporaryDirectory() as directory:
+        name = f"fault-{BACKEND}.so"
+        shutil.copy(os.path.join(BUILD, "ops-faulty", name), os.path.join(directory, name))
+        yield "--operators", directory
+
+
 class Daemon:
     """xopd on a Unix socket in a directory of its own; a context manager."""
 
