@@ -9,7 +9,8 @@ static bool belongs(const struct queue *queue, const struct task *task) {
     return queue->op == task->op && queue->pass == task->pass && queue->dtype == task->dtype &&
            queue->group == task->plan.group && queue->priority == task->priority &&
            queue->check == task->check && queue->small == (task->block_needed <= OUTBOX_SMALL) &&
-           queue->first && attributes_equal(queue->first, task);
+           queue->large == (task->bytes >= WORKER_LARGE) && queue->first &&
+           attributes_equal(queue->first, task);
 }
 
 static struct queue *new_queue(struct worker *worker, const struct task *task) {
@@ -25,7 +26,8 @@ static struct queue *new_queue(struct worker *worker, const struct task *task) {
                             .group = task->plan.group,
                             .priority = task->priority,
                             .check = task->check,
-                            .small = task->block_needed <= OUTBOX_SMALL};
+                            .small = task->block_needed <= OUTBOX_SMALL,
+                            .large = task->bytes >= WORKER_LARGE};
     queue->last = &queue->first;
     worker->queues = queue;
     return queue;
@@ -83,7 +85,7 @@ struct queue *queue_choose(const struct worker *worker, uint64_t now) {
     struct queue *best = NULL;
     for (struct queue *queue = worker->queues; queue; queue = queue->next) {
         if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now ||
-            (!large && queue->first->bytes >= WORKER_LARGE))
+            (!large && queue->large))
             continue;
         if (!best || queue->priority > best->priority ||
             (queue->priority == best->priority && queue->first->sequence < best->first->sequence))

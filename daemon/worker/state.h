@@ -66,7 +66,9 @@ struct queue {
     enum xop_dtype dtype;
     uint64_t group;
     int priority;
-    bool check, small; /* small: results of the outbox's small part */
+    bool check;
+    bool small; /* results of the outbox's small part */
+    bool large; /* tasks that share nothing */
     struct task *first, **last;
     uint32_t count;
     uint64_t blocked; /* the round in which there was no space for its first task */

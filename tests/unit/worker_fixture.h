@@ -5,6 +5,8 @@
 #ifndef TESTS_WORKER_FIXTURE_H
 #define TESTS_WORKER_FIXTURE_H
 
+#include "daemon/keeper.h"
+#include "daemon/shared/channel.h"
 #include "daemon/worker/loop.h"
 #include "daemon/worker/operators.h"
 #include "daemon/worker/outbox.h"
@@ -17,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -70,6 +73,29 @@ static const struct xop_op picks = {.abi = XOP_OP_ABI,
 static const struct xop_op *const ops[] = {&good, &far, &picks};
 static const struct xop_library fixture_library = {XOP_OP_ABI, "fake", ops, 3};
 
+static inline enum xop_status launch_copy(const struct xop_launch *l, struct xop_error *error) {
+    uint64_t bytes = 0;
+    (void)error;
+    for (uint32_t c = 0; c < l->ncalls; c++)
+        if (l->calls[c].in[0].data && xop_tensor_bytes(&l->calls[c].in[0], &bytes))
+            memcpy(l->calls[c].out[0].data, l->calls[c].in[0].data, bytes);
+    return XOP_OK;
+}
+
+static inline enum xop_status infer_copy(const struct xop_call *call, struct xop_plan *plan,
+                                         struct xop_error *error) {
+    (void)error;
+    plan->out[0] = call->in[0];
+    plan->out[0].data = NULL;
+    return XOP_OK;
+}
+
+static const struct xop_op copies = {.abi = XOP_OP_ABI,
+                                     .name = "copy",
+                                     .doc = "",
+                                     .dtypes = XOP_FLOATS | XOP_INTEGERS,
+                                     .pass = {{&x, &y, 1, 1, infer_copy, launch_copy, 1, -1}}};
+
 /* ---- A backend that computes when it is polled, and only while it is let ---- */
 
 static struct fake {
@@ -80,7 +106,11 @@ static struct fake {
     uint32_t too_many;     /* groups of more calls are refused; 0: none */
     bool hold, lose, full; /* full: refuses single calls as well */
     uint64_t bad_index;
-    uint32_t beside; /* the most groups that were there when one came */
+    uint32_t beside;             /* the most groups that were there when one came */
+    uint32_t registered, mapped; /* memories of clients and of the device that it knows */
+    uint32_t made;               /* so far */
+    bool refuse;                 /* to register or make any */
+    bool faults;                 /* making one finds that the device is lost */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static inline uint32_t fake_free(struct xop_backend *b) {
@@ -111,6 +141,15 @@ out:
     return status;
 }
 
+static inline void fake_keep(const struct xop_call *call, void *const *keeps) {
+    uint64_t bytes = 0;
+    xop_tensor_bytes(&call->in[0], &bytes); /* in and out are of one size */
+    if (keeps && keeps[0] && call->in[0].data)
+        memcpy(keeps[0], call->in[0].data, bytes);
+    if (keeps && keeps[1] && call->out[0].data && keeps[1] != call->out[0].data)
+        memcpy(keeps[1], call->out[0].data, bytes);
+}
+
 static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group **groups,
                                         uint32_t max, uint32_t *count, struct xop_error *error) {
     (void)b, (void)max;
@@ -122,6 +161,8 @@ static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group 
         struct xop_group *group = fake.groups[--fake.n];
         struct xop_launch l = {.ncalls = group->ncalls, .calls = group->calls};
         group->status = group->op->pass[0].launch(&l, &group->error);
+        for (uint32_t c = 0; group->keeps && c < group->ncalls; c++)
+            fake_keep(&group->calls[c], group->keeps[c]);
         if (fake.bad_index)
             *group->calls[0].bad_index = fake.bad_index;
         groups[(*count)++] = group;
@@ -140,13 +181,82 @@ static inline void fake_info(struct xop_backend *b, struct xop_device_info *info
     *info = (struct xop_device_info){.backend = "fake", .lanes = LANES_OF_BACKEND};
 }
 
+/* Counts, and answers as it is told. */
+static inline enum xop_status fake_count(uint32_t *counter, int by, struct xop_error *error) {
+    pthread_mutex_lock(&fake.lock);
+    bool refuse = fake.refuse && by > 0, faults = fake.faults;
+    *counter += refuse || faults ? 0 : (uint32_t)by;
+    pthread_mutex_unlock(&fake.lock);
+    if (faults)
+        return xop_fail(error, XOP_DEVICE_FAULT, "the device is lost");
+    return refuse ? xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no more of it") : XOP_OK;
+}
+
+static inline enum xop_status fake_register(struct xop_backend *b, void *base, size_t bytes,
+                                            bool read_only, struct xop_error *error) {
+    (void)b, (void)base, (void)bytes, (void)read_only;
+    return fake_count(&fake.registered, 1, error);
+}
+
+static inline enum xop_status fake_unregister(struct xop_backend *b, void *base,
+                                              struct xop_error *error) {
+    (void)b, (void)base;
+    return fake_count(&fake.registered, -1, error);
+}
+
+enum { FAKE_PAGE = 65536 }; /* what it makes has whole ones of these */
+
+static inline enum xop_status fake_import(struct xop_backend *b, int fd, uint64_t bytes,
+                                          void **base, struct xop_error *error) {
+    (void)b;
+    if (fake_count(&fake.mapped, 1, error) != XOP_OK)
+        return error->status;
+    *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return *base != MAP_FAILED ? XOP_OK : xop_fail(error, XOP_INTERNAL, "mmap");
+}
+
+static inline enum xop_status fake_make(struct xop_backend *b, uint64_t *bytes, bool zeroed,
+                                        int *fd, void **base, struct xop_error *error) {
+    (void)zeroed;
+    *bytes = (*bytes + FAKE_PAGE - 1) / FAKE_PAGE * FAKE_PAGE;
+    *fd = memfd_create("fake", MFD_CLOEXEC);
+    if (*fd >= 0 && ftruncate(*fd, (off_t)*bytes) == 0 &&
+        fake_import(b, *fd, *bytes, base, error) == XOP_OK)
+        return fake_count(&fake.made, 1, error);
+    close(*fd);
+    *fd = -1;
+    return error->status;
+}
+
+static inline enum xop_status fake_drop(struct xop_backend *b, void *base,
+                                        struct xop_error *error) {
+    (void)b, (void)base; /* the mapping stays, for what a test looks at */
+    return fake_count(&fake.mapped, -1, error);
+}
+
+static inline enum xop_status fake_probe(struct xop_backend *b, uint64_t in, uint64_t out,
+                                         struct xop_probe *probe, struct xop_error *error) {
+    (void)b, (void)error;
+    *probe = (struct xop_probe){1, in, out, in + out};
+    return XOP_OK;
+}
+
+static inline const struct xop_op *fake_copy(void) { return &copies; }
+
 static const struct xop_backend_api api = {.abi = XOP_BACKEND_ABI,
                                            .name = "fake",
                                            .info = fake_info,
                                            .free_lanes = fake_free,
                                            .submit = fake_submit,
                                            .poll = fake_poll,
-                                           .descriptor = fake_descriptor};
+                                           .descriptor = fake_descriptor,
+                                           .copy = fake_copy,
+                                           .register_host = fake_register,
+                                           .unregister_host = fake_unregister,
+                                           .memory_make = fake_make,
+                                           .memory_import = fake_import,
+                                           .memory_drop = fake_drop,
+                                           .probe = fake_probe};
 
 static inline void fake_set(uint32_t too_many, bool full, uint64_t bad_index) {
     pthread_mutex_lock(&fake.lock);
@@ -176,6 +286,9 @@ static struct front {
     struct seam_lane lane;
     pthread_t thread;
     int control;
+    struct keeper keeper; /* the parent's, on a thread of its own */
+    int keeper_socket;
+    pthread_t keeper_thread;
     enum xop_status ended;
     unsigned char *inbox;
     uint64_t tag;
@@ -186,6 +299,30 @@ static inline void *run_loop(void *arg) {
     (void)arg;
     front.ended = loop_run(&front.worker, &error);
     return NULL;
+}
+
+static inline void *run_keeper(void *arg) {
+    struct pollfd ready = {front.keeper_socket, POLLIN, 0};
+    (void)arg;
+    while (poll(&ready, 1, -1) < 0 || keeper_serve(&front.keeper, front.keeper_socket))
+        ;
+    return NULL;
+}
+
+static inline int start_keeper(void) {
+    struct xop_error error;
+    int sockets[2];
+    if (channel_pair(sockets, false, &error) != XOP_OK)
+        return -1;
+    front.keeper_socket = sockets[0];
+    front.worker.keeper = sockets[1];
+    return pthread_create(&front.keeper_thread, NULL, run_keeper, NULL);
+}
+
+static inline void stop_keeper(void) {
+    close(front.worker.keeper);
+    pthread_join(front.keeper_thread, NULL);
+    close(front.keeper_socket);
 }
 
 static inline int start_with(const struct xop_library *library, uint32_t delay_us) {
@@ -213,6 +350,9 @@ static inline int start_with(const struct xop_library *library, uint32_t delay_u
         return -1;
     front.control = sockets[0];
     w->control = sockets[1];
+    keeper_open(&front.keeper);
+    if (start_keeper() != 0)
+        return -1;
     w->doorbell = eventfd(0, EFD_NONBLOCK);
     w->lane_fds[0] = eventfd(0, EFD_NONBLOCK);
     w->api = &api;
@@ -235,6 +375,8 @@ static inline int stop(void **state) {
     close(front.control);
     pthread_join(front.thread, NULL);
     loop_close(w);
+    stop_keeper();
+    keeper_close(&front.keeper);
     free(w->outbox.base);
     outbox_close(&w->outbox);
     free((void *)w->header);
