@@ -234,7 +234,7 @@ $(OUT)/examples/%: $(OUT)/obj/examples/%.c.o $(OUT)/libxopclient.so
 $(OUT)/bench/bench_%: $(OUT)/obj/tests/bench/bench_%.c.o $(OUT)/libtested.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS)) -lpthread -ldl -lm -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS) cmocka) -lpthread -ldl -lm -o $@
 
 # Tests and measurements of the CUDA backend open it as a worker does.
 $(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,kernels/cuda/check.c)
@@ -287,6 +287,11 @@ check-gpu: tests $(GPU)
 ## bench-message  what decoding and encoding of headers costs, in nanoseconds
 .PHONY: bench-message
 bench-message: $(OUT)/bench/bench_message
+	$(Q)$<
+
+## bench-worker   what the worker's loop takes for a request, in nanoseconds, without a device
+.PHONY: bench-worker
+bench-worker: $(OUT)/bench/bench_worker
 	$(Q)$<
 
 ## fuzzers      build the fuzzers (clang)

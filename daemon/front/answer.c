@@ -23,7 +23,7 @@ static struct response *response_new(struct io_thread *thread) {
     else if (!(response = malloc(sizeof *response)))
         return NULL;
     atomic_fetch_add(&thread->unsent, 1);
-    memset(response, 0, offsetof(struct response, header));
+    memset(response, 0, offsetof(struct response, parts));
     response->fd = -1;
     return response;
 }
@@ -96,7 +96,7 @@ static void send_simple(struct connection *c, const struct message *message) {
 
 static struct message *blank(enum message_type type, uint64_t id) {
     static _Thread_local struct message message;
-    message = (struct message){.type = type, .id = id, .device = -1};
+    message_reset(&message, type, id);
     return &message;
 }
 

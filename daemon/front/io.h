@@ -94,10 +94,10 @@ struct response {
     struct response *next;
     struct generation *generation; /* whose outbox block this sends; NULL: none */
     uint64_t block_offset, block_bytes;
-    void *document; /* body that is freed after sending; NULL: none */
-    int fd;         /* goes with its first byte; -1: none */
-    struct iovec parts[RESPONSE_PARTS];
+    void *document;        /* body that is freed after sending; NULL: none */
+    int fd;                /* goes with its first byte; -1: none */
     uint32_t nparts, part; /* part: the first not wholly sent */
+    struct iovec parts[RESPONSE_PARTS];
     unsigned char header[RESPONSE_HEADER];
 };
 

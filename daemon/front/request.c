@@ -43,8 +43,12 @@ void request_free(struct request *request) {
 
 static enum xop_status put_tensor(const struct message_tensor *from, bool input,
                                   struct seam_tensor *to, struct xop_error *error) {
+    *to = (struct seam_tensor){.place = SEAM_NOWHERE};
+    if (from->place == PLACE_OMIT)
+        return XOP_OK;
     bool stays = from->place == PLACE_MEMORY || from->place == PLACE_RESIDENT;
-    *to = (struct seam_tensor){.dtype = (uint8_t)from->dtype, .rank = (uint8_t)from->rank};
+    to->dtype = (uint8_t)from->dtype;
+    to->rank = (uint8_t)from->rank;
     memcpy(to->shape, from->shape, from->rank * sizeof *to->shape);
     switch (from->place) {
     case PLACE_NONE: to->place = input ? SEAM_NOWHERE : SEAM_OUTBOX; break;
@@ -52,7 +56,7 @@ static enum xop_status put_tensor(const struct message_tensor *from, bool input,
         to->place = SEAM_INBOX;
         to->offset = from->offset;
         break;
-    case PLACE_OMIT: *to = (struct seam_tensor){.place = SEAM_NOWHERE}; break;
+    case PLACE_OMIT: break;
     case PLACE_MEMORY:
     case PLACE_RESIDENT: to->place = SEAM_MEMORY; break; /* the rest is for arrive.c */
     }

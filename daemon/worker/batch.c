@@ -22,7 +22,8 @@ static void put_outputs(const struct worker *worker, const struct task *task,
     for (uint32_t i = 0; i < signature->nout; i++) {
         const struct xop_tensor *from = &task->out[i];
         struct seam_tensor *to = &result->out[i];
-        *to = (struct seam_tensor){.place = SEAM_NOWHERE};
+        to->place = SEAM_NOWHERE;
+        to->dtype = XOP_DTYPE_NONE;
         if (!task->wanted[i] && !task->shapes)
             continue;
         to->dtype = (uint8_t)from->dtype;
@@ -31,8 +32,9 @@ static void put_outputs(const struct worker *worker, const struct task *task,
         if (task->shapes)
             continue;
         to->place = task->in_block[i] ? SEAM_OUTBOX : SEAM_MEMORY;
-        if (task->in_block[i] && from->data)
-            to->offset = (uint64_t)((const unsigned char *)from->data - worker->outbox.base);
+        to->offset = task->in_block[i] && from->data
+                         ? (uint64_t)((const unsigned char *)from->data - worker->outbox.base)
+                         : 0;
     }
 }
 
@@ -158,7 +160,7 @@ static void unmark_launched(struct worker *worker, const struct flight *flight) 
 static bool submit(struct worker *worker, struct flight *flight, struct xop_error *error) {
     uint32_t n = flight->group.ncalls;
     mark_launched(worker, flight, worker_now());
-    *error = (struct xop_error){XOP_OK, ""};
+    xop_error_clear(error);
     enum xop_status status = worker->api->submit(worker->backend, &flight->group, error);
     if (status == XOP_OK) {
         flight->busy = true;
@@ -310,8 +312,11 @@ uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *erro
 
 static void finish_task(struct worker *worker, const struct xop_group *group, struct task *task) {
     const struct xop_signature *signature = task_signature(task);
-    struct xop_error error = group->error;
+    struct xop_error error;
     enum xop_status status = group->status;
+    xop_error_clear(&error);
+    if (status != XOP_OK)
+        error = group->error;
     if (status != XOP_OK && error.status != status)
         xop_fail(&error, status, "operator %s failed without giving a reason", task->op->name);
     if (status == XOP_OK && task->bad_index != UINT64_MAX && signature->index_operand >= 0)

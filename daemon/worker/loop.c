@@ -97,7 +97,7 @@ static void start(struct worker *worker, struct task *task) {
 }
 
 static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
-    struct xop_error error = {XOP_OK, ""};
+    struct xop_error error;
     if (index >= worker->setup.records) {
         log_error("lane %u: there is no record %llu", lane, (unsigned long long)index);
         return;
@@ -108,6 +108,7 @@ static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
         return;
     }
     task->busy = true;
+    xop_error_clear(&error);
     enum xop_status status = intake_read(worker, task, &error);
     if (status == XOP_OK)
         start(worker, task);
@@ -242,25 +243,31 @@ static void beat(struct worker *worker, uint64_t now) {
                           memory_order_relaxed);
 }
 
+uint32_t loop_turn(struct worker *worker, bool *fault, struct xop_error *error) {
+    worker->now = worker_now();
+    uint32_t work = take_lanes(worker) + helper_finish(worker);
+    work += batch_finish(worker, fault, error);
+    if (!*fault)
+        work += batch_launch(worker, fault, error);
+    if (!*fault) /* what the backend did at once */
+        work += batch_finish(worker, fault, error);
+    if (!*fault && worker->lost.status != XOP_OK) {
+        *error = worker->lost;
+        *fault = true;
+    }
+    ring_bells(worker);
+    return work;
+}
+
 enum xop_status loop_run(struct worker *worker, struct xop_error *error) {
     uint32_t turns = 0;
     bool fault = false;
     while (!worker->stop) {
-        uint64_t now = worker_now();
+        uint32_t work = loop_turn(worker, &fault, error);
+        uint64_t now = worker->now;
         beat(worker, now);
-        uint32_t work = take_lanes(worker) + helper_finish(worker);
-        work += batch_finish(worker, &fault, error);
-        if (!fault)
-            work += batch_launch(worker, &fault, error);
-        if (!fault) /* what the backend did at once */
-            work += batch_finish(worker, &fault, error);
-        if (worker->lost.status != XOP_OK) {
-            *error = worker->lost;
-            fault = true;
-        }
         if (fault)
             return XOP_DEVICE_FAULT;
-        ring_bells(worker);
         if (work > 0) {
             note_work(worker, now);
             if (++turns % 1024 == 0)

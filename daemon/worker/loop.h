@@ -11,6 +11,10 @@
 enum xop_status loop_open(struct worker *worker, struct xop_error *error);
 void loop_close(struct worker *worker);
 
+/* Does what there is to do, once: returns how much that was. *fault is set where the device is
+ * lost, with its reason in error. */
+uint32_t loop_turn(struct worker *worker, bool *fault, struct xop_error *error);
+
 /* Runs until the front says stop or is gone: returns OK; or until the device is lost: DEVICE_FAULT
  * with its reason. */
 enum xop_status loop_run(struct worker *worker, struct xop_error *error);

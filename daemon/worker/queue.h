@@ -1,8 +1,8 @@
 /*
  * Queues of tasks that may share a launch: of one operator, pass, dtype, attributes, plan.group and
  * priority, small results apart from large ones and small work from large, so that these never hold
- * those up. A queue lives while it has tasks, from one launching to the next, and its memory is used
- * again.
+ * those up. A queue lives while it has tasks, from one launching to the next, and its memory is
+ * used again.
  */
 #ifndef WORKER_QUEUE_H
 #define WORKER_QUEUE_H

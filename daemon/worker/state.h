@@ -124,6 +124,7 @@ struct worker {
     uint32_t nflights, in_flight, large_in_flight;
     uint64_t round; /* of launching */
     bool stop;
+    uint64_t now;          /* when this turn of the loop began */
     struct xop_error lost; /* a status other than OK: the device is, as the helper found */
     uint64_t last_info_ns;
     uint64_t last_work_ns, gap_ns; /* for polling: when there was work, the mean time between */

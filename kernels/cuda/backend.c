@@ -306,10 +306,12 @@ static enum xop_status enqueue(struct xop_backend *backend, struct lane *lane,
 static enum xop_status start(struct xop_backend *backend, struct lane *lane,
                              struct xop_group *group, struct xop_error *error) {
     bool signals = bytes_of(group) > SIGNAL_BYTES;
-    struct xop_error why = {XOP_OK, ""};
+    struct xop_error why;
 
+    xop_error_clear(&why);
     lane->status = enqueue(backend, lane, group, &why);
-    lane->error = why;
+    if (lane->status != XOP_OK)
+        lane->error = why;
     if (lane->status == XOP_DEVICE_FAULT) {
         *error = why;
         return XOP_DEVICE_FAULT;

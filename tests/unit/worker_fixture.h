@@ -325,7 +325,8 @@ static inline void stop_keeper(void) {
     close(front.keeper_socket);
 }
 
-static inline int start_with(const struct xop_library *library, uint32_t delay_us) {
+/* Everything but the loop's thread. */
+static inline int open_with(const struct xop_library *library, uint32_t delay_us) {
     struct worker *w = &front.worker;
     struct xop_error error;
     int sockets[2];
@@ -359,6 +360,12 @@ static inline int start_with(const struct xop_library *library, uint32_t delay_u
     fake_info(NULL, &w->info);
     if (outbox_open(&w->outbox, aligned_alloc(64, OUTBOX), OUTBOX, &error) != XOP_OK ||
         operators_add(w, library, &error) != XOP_OK || loop_open(w, &error) != XOP_OK)
+        return -1;
+    return 0;
+}
+
+static inline int start_with(const struct xop_library *library, uint32_t delay_us) {
+    if (open_with(library, delay_us) != 0)
         return -1;
     return pthread_create(&front.thread, NULL, run_loop, NULL);
 }

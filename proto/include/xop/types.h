@@ -78,6 +78,12 @@ static inline bool xop_status_known(uint64_t code) {
     return code == XOP_DEVICE_FAULT || (code <= XOP_UNAUTHENTICATED && (known >> code & 1));
 }
 
+/* Nothing went wrong so far: cheaper than to zero the whole message. */
+static inline void xop_error_clear(struct xop_error *error) {
+    error->status = XOP_OK;
+    error->message[0] = 0;
+}
+
 /* Fills error (which may be NULL) and returns status, so that a failing function ends with
  * `return xop_fail(error, XOP_..., "...")`. */
 static inline enum xop_status xop_vfail(struct xop_error *error, enum xop_status status,
