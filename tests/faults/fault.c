@@ -1,11 +1,9 @@
 #include "tests/faults/fault.h"
 
-static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
-    const struct xop_call *call = &launch->calls[0];
+static void run(const struct xop_call *call) {
     volatile const int forever = 1;
     volatile const uintptr_t nowhere = 64;
     uint64_t bytes = 0;
-    (void)error;
     if (fault_of(call) == FAULT_ADDRESS)
         *(volatile int *)nowhere = 1;
     while (fault_of(call) == FAULT_ENDLESS && forever)
@@ -13,6 +11,12 @@ static enum xop_status launch(const struct xop_launch *launch, struct xop_error 
     xop_tensor_bytes(&call->in[0], &bytes);
     if (call->out[0].data && bytes > 0)
         memcpy(call->out[0].data, call->in[0].data, bytes);
+}
+
+static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
+    (void)error;
+    for (uint32_t i = 0; i < launch->ncalls; i++)
+        run(&launch->calls[i]);
     return XOP_OK;
 }
 

@@ -8,9 +8,7 @@ static __global__ void endless(volatile const float *x) {
         ;
 }
 
-static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
-    const struct xop_call *call = &launch->calls[0];
-    cudaStream_t stream = (cudaStream_t)launch->stream;
+static cudaError_t run(const struct xop_call *call, cudaStream_t stream) {
     enum fault fault = fault_of(call);
     uint64_t bytes = 0;
     xop_tensor_bytes(&call->in[0], &bytes);
@@ -19,9 +17,15 @@ static enum xop_status launch(const struct xop_launch *launch, struct xop_error 
     else if (fault == FAULT_ENDLESS && bytes > 0)
         endless<<<1, 1, 0, stream>>>((const float *)call->in[0].data);
     cudaError_t failed = cudaGetLastError();
-    if (failed == cudaSuccess && call->out[0].data && bytes > 0)
-        failed =
-            cudaMemcpyAsync(call->out[0].data, call->in[0].data, bytes, cudaMemcpyDefault, stream);
+    if (failed != cudaSuccess || !call->out[0].data || bytes == 0)
+        return failed;
+    return cudaMemcpyAsync(call->out[0].data, call->in[0].data, bytes, cudaMemcpyDefault, stream);
+}
+
+static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
+    cudaError_t failed = cudaSuccess;
+    for (uint32_t i = 0; i < launch->ncalls && failed == cudaSuccess; i++)
+        failed = run(&launch->calls[i], (cudaStream_t)launch->stream);
     if (failed == cudaSuccess)
         return XOP_OK;
     return xop_fail(error, XOP_INTERNAL, "fault: %s", cudaGetErrorString(failed));

@@ -46,7 +46,7 @@ static enum xop_status fault_infer(const struct xop_call *call, struct xop_plan 
         XOP_DTYPE_BIT(XOP_F32),                                                                    \
         fault_attrs,                                                                               \
         1,                                                                                         \
-        {{fault_in, fault_out, 1, 1, fault_infer, launch, 1, -1},                                  \
+        {{fault_in, fault_out, 1, 1, fault_infer, launch, 4, -1},                                  \
          {NULL, NULL, 0, 0, NULL, NULL, 0, -1}}};                                                  \
     XOP_LIBRARY(backend, &fault_op)
 

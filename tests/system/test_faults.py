@@ -6,7 +6,8 @@ import signal
 
 import numpy as np
 
-from xopd import (Closed, DEADLINE_EXCEEDED, Daemon, UNAVAILABLE, operands, raises, run, tensors)
+from xopd import (CANCELLED, Closed, DEADLINE_EXCEEDED, Daemon, UNAVAILABLE, faulty_operators,
+                  operands, raises, run, tensors)
 
 B = np.array([1, 2, 3, 4], dtype=np.float32)
 
@@ -89,6 +90,28 @@ def deadlines_are_answered_while_no_worker_lives():
         raises(DEADLINE_EXCEEDED, "deadline", client.run, "square_bias", [x_of(1), B], deadline_ms=50)
         os.kill(daemon.worker(), signal.SIGCONT)
         assert client.run("square_bias", [x_of(1), B])[0].shape == (4,)
+
+
+def what_is_cancelled_is_never_launched():
+    # In the worker's hands it waits for company that long, and would end the worker.
+    with faulty_operators() as arguments, \
+            Daemon(*arguments, config="[batch]\nmax_delay_us = 400000\n") as daemon:
+        client, other = daemon.client(), daemon.client()
+        worker = daemon.worker()
+        described, body = operands([x_of(0)])
+        doomed = [client.request("forward", body, op="fault", attrs={"how": "address"}, **keys,
+                                 **{"in": described}) for keys in ({}, {"deadline_ms": 100})]
+        other.request("forward", body, op="fault", attrs={"how": "address"}, **{"in": described})
+        other.close()
+        client.request("cancel", target=doomed[0])
+        statuses = {}
+        for _ in range(3):
+            header, _ = client.answer()
+            statuses[header["id"]] = header.get("status", 0)
+        assert [statuses[i] for i in doomed] == [CANCELLED, DEADLINE_EXCEEDED], statuses
+        client.run("fault", [x_of(0)]) # it waits as long, behind them
+        assert daemon.worker() == worker
+        assert client.document("stats")["server"]["restarts"] == 0
 
 
 def clients_that_vanish_with_requests_in_flight_leave_nothing_behind():
@@ -200,6 +223,7 @@ run([a_thousand_requests_in_flight_survive_kill_9_of_the_worker,
      a_worker_that_is_stopped_is_replaced,
      other_signals_end_a_worker_and_nothing_else,
      deadlines_are_answered_while_no_worker_lives,
+     what_is_cancelled_is_never_launched,
      clients_that_vanish_with_requests_in_flight_leave_nothing_behind,
      a_client_that_never_reads_holds_nobody_up,
      a_full_inbox_makes_clients_wait_and_all_are_served,
