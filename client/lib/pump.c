@@ -8,6 +8,9 @@
 #include <unistd.h>
 
 #define PARTS_AT_ONCE 64
+/* Calls that callbacks submit are held back for so many, or till the last callback has run: then
+ * one system call sends them all. */
+#define HELD_MOST 16
 /* What one turn receives before it looks at anything else. */
 #define TURN_BYTES (16u << 20)
 
@@ -27,8 +30,8 @@ struct call *pump_find(struct xop_client *client, uint64_t id) {
 /* Cancels go before what has not begun: behind it they might come too late, or never. */
 static void enqueue(struct xop_client *client, struct call *call) {
     struct call **at = client->out_tail;
-    if (call->is_internal)
-        for (at = &client->out; *at && ((*at)->begun || (*at)->is_internal);)
+    if (call->is_urgent)
+        for (at = &client->out; *at && ((*at)->begun || (*at)->is_urgent);)
             at = &(*at)->next;
     call->next = *at;
     *at = call;
@@ -48,7 +51,16 @@ void pump_add(struct xop_client *client, struct call *call) {
     client->newest = call;
     enqueue(client, call);
     client->unfinished += !call->is_internal;
-    client->with_deadline += call->deadline_ns != 0;
+    client->exports += call->expected.kind == OUTCOME_EXPORT;
+    if (call->deadline_ns) {
+        if (client->with_deadline == 0 || call->deadline_ns < client->first_deadline_ns)
+            client->first_deadline_ns = call->deadline_ns;
+        client->with_deadline++;
+    }
+}
+
+void pump_add_whole(struct xop_client *client, struct call *call) {
+    client->unfinished += !call->is_internal;
 }
 
 static void forget(struct xop_client *client, struct call *call) {
@@ -66,6 +78,7 @@ static void forget(struct xop_client *client, struct call *call) {
         client->oldest = call->newer;
     if (client->receiving == call)
         client->receiving = NULL;
+    client->exports -= call->expected.kind == OUTCOME_EXPORT;
     client->with_deadline -= call->deadline_ns != 0;
     call->deadline_ns = 0;
 }
@@ -84,16 +97,53 @@ static void unqueue(struct xop_client *client, struct call *call) {
 
 /* ---- Finishing ---- */
 
+static void finish(struct xop_client *client, struct call *call);
+
+/* Of a whole that has failed, what has not begun is of no use any more. */
+static void drop_pieces(struct xop_client *client, struct call *whole) {
+    for (struct call **at = &client->out; *at;) {
+        struct call *piece = *at;
+        if (piece->whole != whole || piece->begun) {
+            at = &piece->next;
+            continue;
+        }
+        *at = piece->next;
+        forget(client, piece);
+        call_give(&client->pool, piece);
+        whole->pieces--;
+    }
+    client->out_tail = &client->out;
+    while (*client->out_tail)
+        client->out_tail = &(*client->out_tail)->next;
+}
+
+static void finish_piece(struct xop_client *client, struct call *piece) {
+    struct call *whole = piece->whole;
+    bool first_failure = whole->result->error.status == XOP_OK &&
+                         piece->result->error.status != XOP_OK && !client->dead;
+    outcome_add(whole->result, piece->result);
+    call_give(&client->pool, piece);
+    whole->pieces--;
+    if (first_failure)
+        drop_pieces(client, whole);
+    if (whole->pieces == 0)
+        finish(client, whole);
+}
+
 /* The call's result is final. A blocking call's owner frees it; a callback is run later. */
 static void finish(struct xop_client *client, struct call *call) {
     uint64_t one = 1;
+    if (call->whole) {
+        finish_piece(client, call);
+        return;
+    }
     call->finished = true;
     /* Whoever polls for all may be the one that waits for this. */
     if (client->has_leader && write(client->wake, &one, sizeof one) < 0)
         client->wake_failed = errno != EAGAIN;
     client->unfinished -= !call->is_internal;
     if (call->is_internal) {
-        call_free(call);
+        call_give(&client->pool, call);
     } else if (call->done) {
         call->next = NULL;
         *client->finished_tail = call;
@@ -111,19 +161,20 @@ static void answered(struct xop_client *client, struct call *call) {
         return;
     }
     forget(client, call);
-    client->in_flight -= !call->is_internal;
+    client->in_flight -= !call->is_urgent;
     if (!call->abandoned)
         finish(client, call);
     else if (!call->waiter) /* else its owner, who is waking up, frees it */
-        call_free(call);
+        call_give(&client->pool, call);
 }
 
 /* A copy of a call that takes over its result: what is left behind waits for the server's answer.
  */
-static struct call *take_result(struct call *call) {
-    struct call *taker = calloc(1, sizeof *taker);
+static struct call *take_result(struct xop_client *client, struct call *call) {
+    struct call *taker = call_take(&client->pool);
     if (!taker)
         return NULL;
+    xop_result_free(taker->result);
     taker->id = call->id;
     taker->done = call->done;
     taker->arg = call->arg;
@@ -134,13 +185,14 @@ static struct call *take_result(struct call *call) {
 
 /* Tells the server that nobody waits any more. It is no loss where this fails. */
 static void cancel(struct xop_client *client, uint64_t id) {
-    struct message message = {.type = MESSAGE_CANCEL, .target = id, .device = -1};
+    struct composed composed;
     struct xop_error ignored;
-    message.id = client->next_id++;
-    struct call *call = call_new(&message, NULL, 0, 0, &ignored);
+    compose_plain(&composed, MESSAGE_CANCEL, OUTCOME_PLAIN);
+    composed.message.target = id;
+    struct call *call = run_call(client, &composed, &ignored);
     if (!call)
         return;
-    call->is_internal = true;
+    call->is_internal = call->is_urgent = true;
     pump_add(client, call);
 }
 
@@ -176,7 +228,7 @@ void pump_abandon(struct xop_client *client, struct call *call, enum xop_status 
     }
     if (!call->done)
         return; /* nobody waits for it */
-    struct call *taker = take_result(call);
+    struct call *taker = take_result(client, call);
     if (!taker) {
         call->abandoned = false;
         pump_kill(client, XOP_RESOURCE_EXHAUSTED, "out of memory");
@@ -193,11 +245,12 @@ void pump_kill(struct xop_client *client, enum xop_status status, const char *te
     shutdown(client->fd, SHUT_RDWR); /* so that whoever polls it wakes, and the server knows */
     client->out = NULL;
     client->out_tail = &client->out;
+    client->held = 0;
     while (client->oldest) {
         struct call *call = client->oldest;
         forget(client, call);
         if (call->abandoned && !(call->waiter && call->result)) {
-            call_free(call);
+            call_give(&client->pool, call);
             continue;
         }
         if (call->abandoned)
@@ -210,49 +263,77 @@ void pump_kill(struct xop_client *client, enum xop_status status, const char *te
     pthread_cond_broadcast(&client->changed);
 }
 
+/* Sends what callbacks queued. */
+static void send_held(struct xop_client *client) {
+    client->held = 0;
+    pump_turn(client, false);
+    if (pump_wants_output(client))
+        wait_wake(client);
+}
+
+void pump_send(struct xop_client *client) {
+    if (client->has_caller && pthread_equal(client->caller, pthread_self()) &&
+        ++client->held < HELD_MOST)
+        return;
+    send_held(client);
+}
+
+static void run_callback(struct xop_client *client) {
+    struct call *call = client->finished;
+    client->finished = call->next;
+    if (!client->finished)
+        client->finished_tail = &client->finished;
+    client->calling++;
+    pthread_mutex_unlock(&client->lock);
+    call->done(call->arg, call->result);
+    pthread_mutex_lock(&client->lock);
+    call->result = NULL;
+    call_give(&client->pool, call);
+    client->calling--;
+    pthread_cond_broadcast(&client->changed);
+}
+
 void pump_run_callbacks(struct xop_client *client) {
-    while (client->finished) {
-        struct call *call = client->finished;
-        client->finished = call->next;
-        if (!client->finished)
-            client->finished_tail = &client->finished;
-        client->calling++;
-        pthread_mutex_unlock(&client->lock);
-        call->done(call->arg, call->result);
-        call->result = NULL;
-        call_free(call);
-        pthread_mutex_lock(&client->lock);
-        client->calling--;
-        pthread_cond_broadcast(&client->changed);
+    bool mine = client->finished && !client->has_caller;
+    if (mine) {
+        client->caller = pthread_self();
+        client->has_caller = true;
     }
+    while (client->finished) {
+        run_callback(client);
+        if (mine && !client->finished && client->held > 0)
+            send_held(client); /* which may finish others */
+    }
+    if (mine)
+        client->has_caller = false;
 }
 
 /* ---- Deadlines ---- */
 
 int pump_timeout(const struct xop_client *client) {
-    uint64_t first = UINT64_MAX, now;
     if (client->with_deadline == 0)
         return -1;
-    for (const struct call *call = client->newest; call; call = call->older)
-        if (call->deadline_ns && call->deadline_ns < first)
-            first = call->deadline_ns;
-    now = address_now();
-    if (first <= now)
+    uint64_t now = address_now();
+    if (client->first_deadline_ns <= now)
         return 0;
-    uint64_t ms = (first - now) / 1000000 + 1;
+    uint64_t ms = (client->first_deadline_ns - now) / 1000000 + 1;
     return ms > INT_MAX ? INT_MAX : (int)ms;
 }
 
+/* Looks at all calls only when the first deadline that there was has come. */
 static void enforce_deadlines(struct xop_client *client) {
-    if (client->with_deadline == 0)
+    uint64_t now, first = UINT64_MAX;
+    if (client->with_deadline == 0 || (now = address_now()) < client->first_deadline_ns)
         return;
-    uint64_t now = address_now();
     for (struct call *call = client->newest, *older; call && !client->dead; call = older) {
         older = call->older;
         if (call->deadline_ns && call->deadline_ns <= now)
             pump_abandon(client, call, XOP_DEADLINE_EXCEEDED,
                          "the deadline passed before the server answered");
+        else if (call->deadline_ns && call->deadline_ns < first)
+            first = call->deadline_ns;
     }
+    client->first_deadline_ns = first;
 }
 
 /* ---- Sending ---- */
@@ -267,14 +348,17 @@ static uint64_t may_begin(const struct xop_client *client) {
 bool pump_wants_output(const struct xop_client *client) {
     const struct call *call = client->out;
     return call && !client->dead && !client->send_failed &&
-           (call->begun || call->is_internal || may_begin(client) > 0);
+           (call->begun || call->is_urgent || may_begin(client) > 0);
 }
 
+/* What one system call sends. A call that takes a descriptor along begins one. */
 static uint32_t gather(struct xop_client *client, struct iovec *parts) {
     uint32_t n = 0;
     uint64_t more = may_begin(client);
     for (struct call *call = client->out; call && n < PARTS_AT_ONCE; call = call->next) {
-        if (!call->begun && !call->is_internal && more-- == 0)
+        if (n > 0 && call->descriptor >= 0)
+            break;
+        if (!call->begun && !call->is_urgent && more-- == 0)
             break;
         for (uint32_t i = call->part; i < call->nparts && n < PARTS_AT_ONCE; i++)
             parts[n++] = call->parts[i];
@@ -282,11 +366,35 @@ static uint32_t gather(struct xop_client *client, struct iovec *parts) {
     return n;
 }
 
+static ssize_t send_parts(struct xop_client *client) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct call *first = client->out;
+    struct iovec parts[PARTS_AT_ONCE];
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(client, parts)};
+    if (first->descriptor >= 0) {
+        memset(&control, 0, sizeof control);
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(head), &first->descriptor, sizeof(int));
+    }
+    ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent > 0)
+        first->descriptor = -1; /* it went with the first byte */
+    return sent;
+}
+
 static void advance(struct xop_client *client, size_t bytes) {
     while (client->out && (bytes > 0 || client->out->part == client->out->nparts)) {
         struct call *call = client->out;
         if (!call->begun)
-            client->in_flight += !call->is_internal;
+            client->in_flight += !call->is_urgent;
         call->begun = true;
         while (call->part < call->nparts && bytes >= call->parts[call->part].iov_len)
             bytes -= call->parts[call->part++].iov_len;
@@ -308,9 +416,7 @@ static void advance(struct xop_client *client, size_t bytes) {
 static void send_some(struct xop_client *client) {
     size_t total = 0;
     while (pump_wants_output(client) && total < TURN_BYTES) {
-        struct iovec parts[PARTS_AT_ONCE];
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(client, parts)};
-        ssize_t sent = sendmsg(client->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = send_parts(client);
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -325,6 +431,38 @@ static void send_some(struct xop_client *client) {
     }
 }
 
+/* ---- Descriptors that come ---- */
+
+static int take_descriptor(struct xop_client *client) {
+    if (client->ndescriptors == 0)
+        return -1;
+    int descriptor = client->descriptors[0];
+    memmove(client->descriptors, client->descriptors + 1,
+            --client->ndescriptors * sizeof *client->descriptors);
+    return descriptor;
+}
+
+static void close_descriptors(struct xop_client *client) {
+    while (client->ndescriptors > 0)
+        close(client->descriptors[--client->ndescriptors]);
+}
+
+static void keep_descriptors(struct xop_client *client, struct msghdr *message) {
+    for (struct cmsghdr *head = CMSG_FIRSTHDR(message); head; head = CMSG_NXTHDR(message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
+            continue;
+        size_t n = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        for (size_t i = 0; i < n; i++) {
+            int descriptor;
+            memcpy(&descriptor, CMSG_DATA(head) + i * sizeof descriptor, sizeof descriptor);
+            if (client->ndescriptors < CLIENT_DESCRIPTORS)
+                client->descriptors[client->ndescriptors++] = descriptor;
+            else
+                close(descriptor);
+        }
+    }
+}
+
 /* ---- Receiving ---- */
 
 static enum xop_status on_result(struct xop_client *client, const struct message *message,
@@ -335,8 +473,11 @@ static enum xop_status on_result(struct xop_client *client, const struct message
         return xop_fail(error, XOP_INTERNAL,
                         "the server answered request %llu, which was not in flight",
                         (unsigned long long)message->id);
+    if (call->expected.kind == OUTCOME_EXPORT && call->result)
+        outcome_give_descriptor(call->result, take_descriptor(client));
     if (!call->abandoned)
-        call_receive(call, message, body_bytes, segments, nsegments);
+        outcome_receive(call->result, &call->expected, call->wanted, message, body_bytes, segments,
+                        nsegments);
     client->receiving = call;
     return XOP_OK;
 }
@@ -381,7 +522,8 @@ static void on_complete(void *arg) {
     struct xop_client *client = arg;
     if (client->receiving)
         answered(client, client->receiving);
-    pthread_cond_broadcast(&client->changed);
+    else
+        pthread_cond_broadcast(&client->changed); /* hello, for instance */
 }
 
 const struct reader_handler pump_handler = {on_message, on_complete};
@@ -396,6 +538,25 @@ static void end_of_stream(struct xop_client *client, int failed) {
     pump_kill(client, XOP_UNAVAILABLE, text);
 }
 
+/* Descriptors are taken where an export is to bring one, and else never come to be. */
+static ssize_t receive(struct xop_client *client, void *to, size_t length) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(CLIENT_DESCRIPTORS * sizeof(int))];
+    } control;
+    if (client->exports == 0)
+        return recv(client->fd, to, length, MSG_DONTWAIT);
+    struct iovec part = {to, length};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    ssize_t got = recvmsg(client->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got >= 0 && message.msg_controllen > 0)
+        keep_descriptors(client, &message);
+    return got;
+}
+
 static void receive_some(struct xop_client *client) {
     size_t total = 0;
     while (!client->dead && total < TURN_BYTES) {
@@ -404,8 +565,8 @@ static void receive_some(struct xop_client *client) {
         size_t length;
         reader_direct(client->reader, &to, &length);
         bool direct = length >= CLIENT_BUFFER / 4;
-        ssize_t got = recv(client->fd, direct ? to : client->buffer,
-                           direct ? length : CLIENT_BUFFER, MSG_DONTWAIT);
+        ssize_t got =
+            receive(client, direct ? to : client->buffer, direct ? length : CLIENT_BUFFER);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -419,6 +580,10 @@ static void receive_some(struct xop_client *client) {
             reader_advance(client->reader, (size_t)got);
         else if (reader_feed(client->reader, client->buffer, (size_t)got, &error) != XOP_OK)
             pump_kill(client, error.status, error.message);
+        /* A descriptor comes with the first byte of the frame that it belongs to: once no frame's
+         * header is awaited, what is left belongs to none. */
+        if (client->ndescriptors > 0 && !reader_is_before_message(client->reader))
+            close_descriptors(client);
         if (!direct && (size_t)got < CLIENT_BUFFER)
             break; /* most likely that was all */
     }

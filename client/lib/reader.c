@@ -46,6 +46,10 @@ bool reader_is_within(const struct reader *reader) {
     return reader->state != PREFIX || reader->have > 0;
 }
 
+bool reader_is_before_message(const struct reader *reader) {
+    return reader->state == HEADER || (reader->state == PREFIX && reader->have > 0);
+}
+
 static void finish(struct reader *reader) {
     reader->state = PREFIX;
     reader->have = 0;

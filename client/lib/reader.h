@@ -49,5 +49,7 @@ void reader_drop_body(struct reader *reader);
 
 /* Whether the stream stands within a frame. */
 bool reader_is_within(const struct reader *reader);
+/* Whether a frame has begun whose message has not been handed over yet. */
+bool reader_is_before_message(const struct reader *reader);
 
 #endif

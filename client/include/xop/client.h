@@ -44,7 +44,13 @@ struct xop_client_options {
     const char *token;     /* NULL: none */
     uint64_t timeout_ms;   /* for connecting and hello; 0: 10 s */
     uint64_t max_response; /* a response of more bytes ends the connection; 0: 64 GiB */
+    /* A blocking call looks for its answer so many microseconds without sleeping, which takes a
+     * core and saves the time of waking up. 0: 50 where the process may use 8 cores or more, else
+     * XOP_SPIN_NEVER. */
+    uint32_t spin_us;
 };
+
+#define XOP_SPIN_NEVER UINT32_MAX
 
 /* ---- Connecting ---- */
 
