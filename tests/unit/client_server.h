@@ -35,6 +35,7 @@ struct server {
     struct message message;
     unsigned char header[PROTO_MAX_HEADER], body[1 << 16];
     uint64_t body_bytes;
+    int descriptor; /* that came with the message; -1: none */
 };
 
 /* ---- The server's side ---- */
@@ -43,12 +44,38 @@ static bool read_all(int fd, void *to, size_t n) {
     return recv(fd, to, n, MSG_WAITALL) == (ssize_t)n;
 }
 
+static void drop_descriptor(struct server *s) {
+    if (s->descriptor >= 0)
+        close(s->descriptor);
+    s->descriptor = -1;
+}
+
+/* A frame's prefix, and the descriptor that came with its first byte. */
+static bool read_prefix(struct server *s, unsigned char bytes[FRAME_PREFIX]) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {bytes, FRAME_PREFIX};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof control.bytes};
+    drop_descriptor(s);
+    if (recvmsg(s->fd, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != FRAME_PREFIX)
+        return false;
+    struct cmsghdr *head = message.msg_controllen > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (head && head->cmsg_type == SCM_RIGHTS)
+        memcpy(&s->descriptor, CMSG_DATA(head), sizeof s->descriptor);
+    return true;
+}
+
 /* The next message; false at the end of the connection. */
 static bool next(struct server *s) {
     unsigned char bytes[FRAME_PREFIX];
     struct frame_prefix prefix;
     struct xop_error error;
-    if (!read_all(s->fd, bytes, sizeof bytes) ||
+    if (!read_prefix(s, bytes) ||
         frame_read_prefix(bytes, sizeof s->body, &prefix, &error) != XOP_OK)
         return false;
     s->body_bytes = prefix.body_bytes;
@@ -74,7 +101,7 @@ static void say_hello(struct server *s, uint64_t max_in_flight) {
 }
 
 /* The first input comes back as the output. */
-static void echo(struct server *s, uint64_t id) {
+static inline void echo(struct server *s, uint64_t id) {
     struct message m = {.type = MESSAGE_RESULT, .id = id, .device = -1, .nout = 1};
     uint64_t bytes = 0;
     struct xop_error error;
@@ -88,6 +115,7 @@ static void *serve(void *arg) {
     s->fd = accept(s->listener, NULL, NULL);
     if (s->fd >= 0) {
         s->script(s);
+        drop_descriptor(s);
         close(s->fd);
     }
     return NULL;
@@ -98,6 +126,7 @@ static void start(struct server *s, script what) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memset(s, 0, sizeof *s);
     s->script = what;
+    s->descriptor = -1;
     s->decoder = message_decoder_new();
     snprintf(s->path, sizeof s->path, "/tmp/xop-test-%d-%d.sock", getpid(), number++);
     snprintf(s->address, sizeof s->address, "unix:%s", s->path);
@@ -118,17 +147,19 @@ static void stop(struct server *s) {
 
 static struct server server;
 
-static struct xop_client *open_client(void) {
+static struct xop_client *open_client_of(struct server *s) {
     struct xop_client *client;
     struct xop_error error;
-    if (xop_client_open(server.address, NULL, &client, &error) != XOP_OK)
+    if (xop_client_open(s->address, NULL, &client, &error) != XOP_OK)
         fail_msg("%s", error.message);
     return client;
 }
 
+static inline struct xop_client *open_client(void) { return open_client_of(&server); }
+
 static float input[3] = {1, 2, 3};
 
-static struct xop_request simple(struct xop_tensor *in) {
+static inline struct xop_request simple(struct xop_tensor *in) {
     *in = xop_tensor_1d(XOP_F32, 3, input);
     return (struct xop_request){.op = "echo", .in = in, .nin = 1};
 }
@@ -141,7 +172,7 @@ struct expectation {
     float values[3];
 };
 
-static void on_done(void *arg, struct xop_result *result) {
+static inline void on_done(void *arg, struct xop_result *result) {
     struct expectation *expected = arg;
     expected->tally->answered++;
     if (result->error.status != XOP_OK ||
