@@ -39,7 +39,7 @@ struct model {
     } residents[MODEL_THINGS];
 };
 
-static struct model model, second;
+static struct model model;
 
 /* ---- What it holds ---- */
 

@@ -374,6 +374,112 @@ static void cancels_pass_what_waits(void **state) {
     stop(&server);
 }
 
+static void spinning_and_sleeping_give_the_same(void **state) {
+    const uint32_t times[] = {0, 1, 20000, XOP_SPIN_NEVER};
+    (void)state;
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        struct xop_client_options options = {.size = sizeof options, .spin_us = times[i]};
+        struct xop_client *client;
+        struct xop_result *result;
+        struct xop_error error;
+        struct xop_tensor in;
+        struct xop_request request = simple(&in);
+        start(&server, serve_echo);
+        assert_int_equal(xop_client_open(server.address, &options, &client, &error), XOP_OK);
+        assert_null(run_many(client));
+        xop_client_close(client);
+        stop(&server);
+        /* A deadline ends spinning as it ends sleep. */
+        start(&server, serve_silence);
+        options.spin_us = times[i] == 20000 ? UINT32_MAX - 1 : times[i];
+        assert_int_equal(xop_client_open(server.address, &options, &client, &error), XOP_OK);
+        request.deadline_ms = 5;
+        assert_int_equal(xop_run(client, &request, &result), XOP_DEADLINE_EXCEEDED);
+        xop_result_free(result);
+        xop_client_close(client);
+        stop(&server);
+    }
+}
+
+/* What callers were built against before spin_us. */
+struct first_options {
+    size_t size;
+    const char *agent, *token;
+    uint64_t timeout_ms, max_response;
+};
+
+static void options_of_earlier_versions_are_taken(void **state) {
+    struct {
+        struct first_options options;
+        uint64_t behind;
+    } old = {{.size = sizeof(struct first_options), .timeout_ms = 5000}, UINT64_MAX};
+    struct {
+        struct xop_client_options options;
+        char more[64];
+    } later = {.options = {.size = sizeof later}};
+    struct xop_client *client;
+    struct xop_error error;
+    (void)state;
+    assert_int_equal(offsetof(struct xop_client_options, spin_us), sizeof(struct first_options));
+    start(&server, serve_echo);
+    assert_int_equal(xop_client_open(server.address,
+                                     (const struct xop_client_options *)(const void *)&old.options,
+                                     &client, &error),
+                     XOP_OK);
+    assert_null(run_many(client));
+    xop_client_close(client);
+    stop(&server);
+    memset(later.more, 0xff, sizeof later.more);
+    start(&server, serve_echo);
+    assert_int_equal(xop_client_open(server.address, &later.options, &client, &error), XOP_OK);
+    assert_null(run_many(client));
+    xop_client_close(client);
+    later.options.size = 0;
+    assert_int_equal(xop_client_open(server.address, &later.options, &client, &error),
+                     XOP_INVALID_ARGUMENT);
+    stop(&server);
+}
+
+/* Keeps many in flight from callbacks. */
+struct crowd {
+    struct xop_client *client;
+    int left, flying, most;
+};
+
+static void on_member(void *arg, struct xop_result *result) {
+    struct crowd *crowd = arg;
+    struct xop_tensor in;
+    struct xop_request request = simple(&in);
+    crowd->flying--;
+    if (result->error.status != XOP_OK)
+        crowd->left = -1000000;
+    xop_result_free(result);
+    for (int i = 0; i < 2 && crowd->left > 0 && crowd->flying < 64; i++) {
+        crowd->left--;
+        crowd->flying++;
+        crowd->most = crowd->flying > crowd->most ? crowd->flying : crowd->most;
+        if (xop_submit(crowd->client, &request, on_member, crowd, NULL, NULL) != XOP_OK)
+            crowd->left = -1000000;
+    }
+}
+
+static void what_callbacks_submit_is_sent_together_and_all_of_it(void **state) {
+    struct crowd crowd = {.left = 3000, .flying = 1};
+    struct xop_tensor in;
+    struct xop_request request = simple(&in);
+    struct xop_error error;
+    (void)state;
+    start(&server, serve_echo);
+    crowd.client = open_client();
+    assert_int_equal(xop_submit(crowd.client, &request, on_member, &crowd, NULL, &error), XOP_OK);
+    assert_int_equal(xop_client_wait(crowd.client, 60000, &error), XOP_OK);
+    assert_int_equal(crowd.left, 0);
+    assert_int_equal(crowd.flying, 0);
+    assert_int_equal(crowd.most, 64);
+    xop_client_close(crowd.client);
+    stop(&server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_returns_its_output),
@@ -387,6 +493,9 @@ int main(void) {
         cmocka_unit_test(an_answer_before_the_request_is_sent_is_no_harm),
         cmocka_unit_test(dispatching_beside_a_blocking_call_loses_no_answer),
         cmocka_unit_test(cancels_pass_what_waits),
+        cmocka_unit_test(spinning_and_sleeping_give_the_same),
+        cmocka_unit_test(options_of_earlier_versions_are_taken),
+        cmocka_unit_test(what_callbacks_submit_is_sent_together_and_all_of_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -181,6 +181,8 @@ static void what_does_not_go_is_told(void **state) {
     xop_memory_free(other);
 }
 
+static struct model second;
+
 static void two_clients_share_a_memory(void **state) {
     struct xop_client *one = model_start(&model), *two = model_start(&second);
     struct xop_memory *memory = model_memory_of(8192), *before = model_memory_of(4096);
