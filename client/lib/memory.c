@@ -214,26 +214,42 @@ static void detach_unawaited(struct attachment *attachment) {
     run_start(client, call, NULL, &ignored);
 }
 
-void xop_memory_free(struct xop_memory *memory) {
-    if (!memory)
-        return;
-    bool mine = memory->pid == getpid(); /* else its clients and its lock are the parent's */
-    if (mine)
-        pthread_mutex_lock(&memory->lock);
-    while (mine && memory->attachments) {
+/* Every client that has it attached is told. The lock is held. */
+static void detach_all(struct xop_memory *memory) {
+    while (memory->attachments) {
         struct xop_client *client = memory->attachments->client;
         pthread_mutex_lock(&client->lock);
         detach_unawaited(memory->attachments);
         take_out(memory->attachments);
         pthread_mutex_unlock(&client->lock);
     }
+}
+
+/* In a child the clients and the locks are copies of what the parent's threads may have held. */
+static void free_copy(struct xop_memory *memory) {
+    for (struct attachment *attachment = memory->attachments, *next; attachment;
+         attachment = next) {
+        next = attachment->next;
+        free(attachment);
+    }
+    munmap(memory->data, memory->bytes);
+    close(memory->fd);
+    free(memory);
+}
+
+void xop_memory_free(struct xop_memory *memory) {
+    if (!memory)
+        return;
+    if (memory->pid != getpid()) {
+        free_copy(memory);
+        return;
+    }
+    pthread_mutex_lock(&memory->lock);
+    detach_all(memory);
     /* Only now may something else come to be at its addresses. */
     munmap(memory->data, memory->bytes);
     close(memory->fd);
-    if (mine)
-        let_go(memory);
-    else
-        free(memory);
+    let_go(memory);
 }
 
 static enum xop_status check_memory(const struct xop_client *client,
