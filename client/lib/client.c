@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define DEFAULT_TIMEOUT_MS 10000
@@ -48,12 +49,28 @@ static enum xop_status say_hello(struct xop_client *client,
                     client->address.text);
 }
 
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+static const char *mark_ours(void) {
+    char *page =
+        mmap(NULL, page_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    if (madvise(page, page_bytes(), MADV_WIPEONFORK) < 0) {
+        munmap(page, page_bytes());
+        return NULL;
+    }
+    *page = 1;
+    return page;
+}
+
 static struct xop_client *client_new(const struct xop_client_options *options) {
     struct xop_client *client = calloc(1, sizeof *client);
     pthread_condattr_t attributes;
     if (!client)
         return NULL;
     client->pid = getpid();
+    client->ours = mark_ours();
     client->fd = -1;
     client->next_id = 1;
     client->max_in_flight = 1;
@@ -63,7 +80,7 @@ static struct xop_client *client_new(const struct xop_client_options *options) {
     client->finished_tail = &client->finished;
     client->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     client->buffer = malloc(CLIENT_BUFFER);
-    client->reader = reader_new(&pump_handler, client, client->max_response);
+    client->reader = reader_new(&receive_handler, client, client->max_response);
     pthread_mutex_init(&client->lock, NULL);
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -80,6 +97,8 @@ static void client_free(struct xop_client *client) {
     while (client->ndescriptors > 0)
         close(client->descriptors[--client->ndescriptors]);
     call_pool_clear(&client->pool);
+    if (client->ours)
+        munmap((void *)(uintptr_t)client->ours, page_bytes());
     reader_free(client->reader);
     free(client->buffer);
     pthread_cond_destroy(&client->changed);
@@ -118,7 +137,7 @@ enum xop_status xop_client_open(const char *address, const struct xop_client_opt
 void xop_client_close(struct xop_client *client) {
     if (!client)
         return;
-    if (client->pid == getpid()) {
+    if (run_is_ours(client)) {
         pthread_mutex_lock(&client->lock);
         pump_kill(client, XOP_CANCELLED, "the client was closed");
         pump_run_callbacks(client);
@@ -143,7 +162,7 @@ int xop_client_descriptor(const struct xop_client *client) { return client->fd; 
 
 short xop_client_events(const struct xop_client *const_client) {
     struct xop_client *client = (struct xop_client *)(uintptr_t)const_client;
-    if (client->pid != getpid())
+    if (!run_is_ours(client))
         return 0; /* the lock may be held by a thread that this process does not have */
     pthread_mutex_lock(&client->lock);
     short events = (short)(POLLIN | (pump_wants_output(client) ? POLLOUT : 0));
@@ -153,7 +172,7 @@ short xop_client_events(const struct xop_client *const_client) {
 
 int xop_client_timeout(const struct xop_client *const_client) {
     struct xop_client *client = (struct xop_client *)(uintptr_t)const_client;
-    if (client->pid != getpid())
+    if (!run_is_ours(client))
         return -1;
     pthread_mutex_lock(&client->lock);
     int ms = client->finished ? 0 : pump_timeout(client);

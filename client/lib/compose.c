@@ -9,10 +9,25 @@ void compose_plain(struct composed *to, enum message_type type, enum outcome_kin
     to->body.n = 0;
 }
 
-struct message_tensor compose_type(const struct xop_tensor *tensor) {
-    struct message_tensor type = {.dtype = tensor->dtype, .rank = tensor->rank};
-    memcpy(type.shape, tensor->shape, sizeof type.shape);
-    return type;
+/* Nobody reads a shape beyond its rank: it is left as it was. */
+static void set_place(struct message_tensor *to, enum message_place place) {
+    to->dtype = XOP_DTYPE_NONE;
+    to->rank = 0;
+    to->place = place;
+    to->access = ACCESS_DEFAULT;
+    to->id = to->offset = 0;
+}
+
+static void set_type(struct message_tensor *to, const struct xop_tensor *tensor) {
+    to->dtype = tensor->dtype;
+    to->rank = tensor->rank;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        to->shape[i] = tensor->shape[i];
+}
+
+void compose_type(struct message_tensor *to, const struct xop_tensor *tensor) {
+    set_place(to, PLACE_NONE);
+    set_type(to, tensor);
 }
 
 /* ---- Running ---- */
@@ -47,11 +62,11 @@ static enum xop_status place_input(struct composed *to, const struct attached *a
     const struct xop_tensor *from = &request->in[i];
     struct message_tensor *tensor = &to->message.in[i];
     uint64_t resident = request->in_resident ? request->in_resident[i] : 0, bytes = 0;
-    *tensor = (struct message_tensor){.place = PLACE_OMIT};
+    set_place(tensor, has_type(from) ? PLACE_NONE : PLACE_OMIT);
     if (has_type(from)) {
         if (size_of(from, "input", i, &bytes, error) != XOP_OK)
             return error->status;
-        *tensor = compose_type(from);
+        set_type(tensor, from);
     }
     if (resident) {
         tensor->place = PLACE_RESIDENT;
@@ -72,7 +87,7 @@ static enum xop_status place_output(struct composed *to, const struct attached *
     const struct xop_tensor *from = request->out ? &request->out[i] : NULL;
     struct message_tensor *tensor = &to->message.out[i];
     uint64_t resident = request->out_resident ? request->out_resident[i] : 0, bytes = 0;
-    *tensor = (struct message_tensor){.place = PLACE_NONE};
+    set_place(tensor, PLACE_NONE);
     if (request->omit >> i & 1) {
         tensor->place = PLACE_OMIT;
         if (resident)
@@ -83,7 +98,7 @@ static enum xop_status place_output(struct composed *to, const struct attached *
     if (from && has_type(from)) {
         if (size_of(from, "output", i, &bytes, error) != XOP_OK)
             return error->status;
-        *tensor = compose_type(from);
+        set_type(tensor, from);
     }
     if (resident) {
         tensor->place = PLACE_RESIDENT;
@@ -167,13 +182,14 @@ static void begin_copy(struct composed *to, enum message_type type, uint64_t han
     if (type != MESSAGE_PUT)
         return;
     to->message.nin = 1;
-    to->message.in[0] = compose_type(tensor);
+    compose_type(&to->message.in[0], tensor);
 }
 
 bool compose_in_place(struct composed *to, const struct attached *attached, enum message_type type,
                       uint64_t handle, const struct xop_tensor *tensor, uint64_t bytes) {
-    struct message_tensor place = compose_type(tensor);
+    struct message_tensor place;
     bool get = type == MESSAGE_GET;
+    compose_type(&place, tensor);
     if (!attached_find(attached, tensor->data, bytes, get, &place))
         return false;
     begin_copy(to, type, handle, tensor);

@@ -35,6 +35,6 @@ void compose_piece(struct composed *to, enum message_type type, uint64_t handle,
                    const struct xop_tensor *tensor, uint64_t offset, uint64_t bytes);
 
 /* A tensor's dtype and shape, and no bytes. */
-struct message_tensor compose_type(const struct xop_tensor *tensor);
+void compose_type(struct message_tensor *to, const struct xop_tensor *tensor);
 
 #endif

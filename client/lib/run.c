@@ -6,8 +6,12 @@
 
 /* ---- Calls ---- */
 
+bool run_is_ours(const struct xop_client *client) {
+    return client->ours ? *client->ours : client->pid == getpid();
+}
+
 enum xop_status run_usable(const struct xop_client *client, struct xop_error *error) {
-    if (client->pid != getpid())
+    if (!run_is_ours(client))
         return xop_fail(error, XOP_FAILED_PRECONDITION,
                         "this client was opened by the parent process: open one after fork");
     return XOP_OK;

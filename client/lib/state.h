@@ -1,7 +1,7 @@
 /*
  * A client's state, under its lock; see client.c for opening and event loops, run.c, tensors.c and
- * memory.c for what is asked of the server, wait.c for blocking calls and pump.c for sending,
- * receiving and finishing.
+ * memory.c for what is asked of the server, wait.c for blocking calls, pump.c for sending and
+ * finishing and receive.c for receiving.
  *
  * Of the threads in blocking calls one at a time is the leader: it polls the socket for all, and
  * the others wait on `changed`. `wake` interrupts its poll when there is something new to send.
@@ -19,6 +19,9 @@ enum { CALL_HASH = 1024, CLIENT_DESCRIPTORS = 4 };
 
 struct xop_client {
     pid_t pid;
+    /* A page that a child finds empty: to ask the kernel for the process at every call takes
+     * longer. NULL where that is not to be had. */
+    const char *ours;
     int fd, wake;
     struct address address;
     uint64_t max_body, max_in_flight, max_response, generation, spin_ns;
@@ -63,6 +66,7 @@ struct xop_client {
 /* run.c */
 
 /* A client may be used by the process that opened it alone. */
+bool run_is_ours(const struct xop_client *client);
 enum xop_status run_usable(const struct xop_client *client, struct xop_error *error);
 
 /* A call of what was composed, with an id of its own, not queued yet; NULL with error. The lock is
@@ -117,6 +121,12 @@ bool pump_wants_output(const struct xop_client *client);
 /* Runs the callbacks of what is finished, with the lock released around each. */
 void pump_run_callbacks(struct xop_client *client);
 
-extern const struct reader_handler pump_handler;
+/* The server's answer to a call is whole. */
+void pump_answered(struct xop_client *client, struct call *call);
+
+/* receive.c, under the lock: receives what does not block. */
+
+void receive_some(struct xop_client *client);
+extern const struct reader_handler receive_handler;
 
 #endif

@@ -199,7 +199,7 @@ enum xop_status xop_export(struct xop_client *client, uint64_t handle,
     compose_plain(&composed, MESSAGE_EXPORT, OUTCOME_EXPORT);
     composed.message.handle = handle;
     composed.message.nin = 1;
-    composed.message.in[0] = compose_type(shape);
+    compose_type(&composed.message.in[0], shape);
     pthread_mutex_lock(&client->lock);
     struct call *call = run_call(client, &composed, error);
     if (call)

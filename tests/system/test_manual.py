@@ -46,6 +46,20 @@ def every_verb_and_option_of_xopctl_is_in_its_page():
             assert f"Fl -{option}" in text, (verb, option)
 
 
+def every_function_of_the_library_is_in_its_page():
+    with open(os.path.join(DOCS, "../client/include/xop/client.h")) as f:
+        header = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    names = set(re.findall(r"\b(xop_\w+)\(", header))
+    text = page("libxopclient.3")
+    for name in names:
+        assert re.search(rf"^\.Fn {name} ", text, re.M), name
+    # And the library has it, but for those that the header defines.
+    library = output("nm", "-D", "--defined-only", os.path.join(BUILD, "libxopclient.so"))
+    exported = set(re.findall(r" T (xop_\w+)", library))
+    assert exported == names - {"xop_tensor_1d", "xop_tensor_2d"}, exported ^ names
+
+
 run([every_configuration_key_is_in_its_page,
      every_option_of_xopd_is_in_its_page,
-     every_verb_and_option_of_xopctl_is_in_its_page])
+     every_verb_and_option_of_xopctl_is_in_its_page,
+     every_function_of_the_library_is_in_its_page])
