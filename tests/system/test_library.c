@@ -57,19 +57,21 @@ static int start_daemon(void **state) {
 }
 
 static int stop_daemon(void **state) {
-    char line[1024];
+    char log[1 << 16], path[96];
     int status = -1;
     (void)state;
     kill(daemon_.pid, SIGTERM);
-    while (daemon_.log && fgets(line, sizeof line, daemon_.log))
-        continue;
+    size_t n = daemon_.log ? fread(log, 1, sizeof log, daemon_.log) : 0;
     waitpid(daemon_.pid, &status, 0);
     if (daemon_.log)
         fclose(daemon_.log);
-    snprintf(line, sizeof line, "%s/xopd.sock", daemon_.directory);
-    unlink(line);
+    snprintf(path, sizeof path, "%s/xopd.sock", daemon_.directory);
+    unlink(path);
     rmdir(daemon_.directory);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return 0;
+    fprintf(stderr, "---- log of xopd, which ended with %d\n%.*s----\n", status, (int)n, log);
+    return -1;
 }
 
 /* ---- Helpers ---- */
