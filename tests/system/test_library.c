@@ -160,7 +160,7 @@ static void a_large_tensor_goes_and_comes_in_pieces(void **state) {
     fill(values, n);
     must(xop_put(client, handle, &tensor, &error), &error);
     must(xop_get(client, handle, &back, &error), &error);
-    assert_memory_equal(got, values, (size_t)n * sizeof *got);
+    assert_int_equal(memcmp(got, values, (size_t)n * sizeof *got), 0);
     tensor.shape[0]--; /* another shape than it has */
     assert_int_equal(xop_put(client, handle, &tensor, &error), XOP_INVALID_ARGUMENT);
     must(xop_free(client, handle, &error), &error);
