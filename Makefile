@@ -178,24 +178,24 @@ $(OUT)/xopd: $(call obj,$(DAEMON_SRC) $(PROTO_SRC))
 
 $(OUT)/xop-cpu.so: $(call obj,$(CPU_SRC))
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lpthread -lm -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lpthread -ldl -lm -o $@
 
 $(OUT)/xop-cuda.so: $(call obj,$(CUDA_SRC))
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -lpthread -lm -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -lpthread -ldl -lm -o $@
 
 # Test operators bring what they need of the kernels with them, as a user's library would.
 $(OUT)/ops-broken/%-cpu.so: $(OUT)/obj/tests/broken/%.c.o \
     $(call obj,$(BROKEN_SHARED) $(filter-out kernels/cpu/backend.c,$(CPU_SRC)))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -lm -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared -Wl,--no-undefined $^ -ldl -lm -o $@
 
 $(OUT)/ops-broken/%-cuda.so: $(OUT)/obj/tests/broken/%.cu.o \
     $(call obj,$(filter-out kernels/cuda/backend.c,$(CUDA_SRC)))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -ldl -o $@
 
 $(OUT)/ops-faulty/%-cpu.so: $(OUT)/obj/tests/faults/%.c.o
 	@mkdir -p $(@D)
@@ -205,7 +205,7 @@ $(OUT)/ops-faulty/%-cpu.so: $(OUT)/obj/tests/faults/%.c.o
 $(OUT)/ops-faulty/%-cuda.so: $(OUT)/obj/tests/faults/%.cu.o
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
-	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -o $@
+	$(Q)$(NVCC) -cudart static -shared -Xlinker --as-needed $^ -ldl -o $@
 
 # Everything but main functions, for unit tests; the linker takes what a test uses. The kernels keep
 # an archive of their own, since a backend is one.

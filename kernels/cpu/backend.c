@@ -18,12 +18,14 @@
 
 #include "kernels/activation.h"
 #include "kernels/copy.h"
+#include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
+#include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
 
@@ -34,6 +36,9 @@
  * handing over to a thread of the pool and being woken by it took 40 to 100 us (measured, 2 cores).
  */
 #define INLINE_BYTES (UINT64_C(512) << 10)
+/* Operations that take no longer than moving a byte does; what needs more of them counts for more
+ * bytes than it moves. */
+#define FLOPS_A_BYTE 4
 
 static const struct registry_launch table[] = {
     {&square_bias_declaration, square_bias_cpu_forward, square_bias_cpu_backward, LAUNCH_MAX_GROUP,
@@ -44,6 +49,8 @@ static const struct registry_launch table[] = {
      sigmoid_complement_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&bose_einstein_declaration, bose_einstein_cpu_forward, bose_einstein_cpu_backward,
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+    {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
 };
 
 struct lane {
@@ -117,6 +124,7 @@ static enum xop_status cpu_open(const struct xop_backend_config *config, struct 
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no memory for the CPU backend");
     pthread_mutex_init(&backend->lock, NULL);
     memfile_open(&backend->memory);
+    blas_open();
     backend->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (backend->event < 0) {
         status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "eventfd: %s", strerror(errno));
@@ -168,7 +176,8 @@ static void cpu_info(struct xop_backend *backend, struct xop_device_info *info) 
     memset(info, 0, sizeof *info);
     snprintf(info->backend, sizeof info->backend, "cpu");
     cpu_name(info->device, sizeof info->device);
-    snprintf(info->runtime, sizeof info->runtime, "%s", loops_best()->name);
+    snprintf(info->runtime, sizeof info->runtime, "%s%s%.40s", loops_best()->name,
+             blas_best() ? ", " : "", blas_best() ? blas_best()->name : "");
     if (sysinfo(&memory) == 0) {
         info->memory_total = (uint64_t)memory.totalram * memory.mem_unit;
         info->memory_free = (uint64_t)memory.freeram * memory.mem_unit;
@@ -233,6 +242,12 @@ static enum xop_status cpu_probe(struct xop_backend *backend, uint64_t bytes_in,
 }
 
 /* ---- Groups ---- */
+
+/* What call i of a group takes, in bytes moved. */
+static uint64_t effort(const struct xop_group *group, uint32_t i) {
+    uint64_t bytes = group->plans[i]->bytes, flops = group->plans[i]->flops / FLOPS_A_BYTE;
+    return (flops > bytes ? flops : bytes) + 2 * copy_kept_bytes(group, i);
+}
 
 static uint32_t cpu_free_lanes(struct xop_backend *backend) { return backend->nfree; }
 
@@ -335,7 +350,7 @@ static enum xop_status cpu_submit(struct xop_backend *backend, struct xop_group 
                                   struct xop_error *error) {
     enum xop_status status = check(backend, group, error);
     struct lane *lane = backend->lane;
-    uint64_t bytes = 0;
+    uint64_t work = 0;
 
     if (status != XOP_OK)
         return status;
@@ -351,9 +366,9 @@ static enum xop_status cpu_submit(struct xop_backend *backend, struct xop_group 
     group->lane = (uint32_t)(lane - backend->lane);
     group->copy_ns = group->run_ns = 0;
     memset(&group->error, 0, sizeof group->error);
-    for (uint32_t i = 0; i < group->ncalls && bytes <= INLINE_BYTES; i++)
-        bytes += group->plans[i]->bytes + 2 * copy_kept_bytes(group, i);
-    if (bytes > INLINE_BYTES) {
+    for (uint32_t i = 0; i < group->ncalls && work <= INLINE_BYTES; i++)
+        work += effort(group, i);
+    if (work > INLINE_BYTES) {
         pool_add(backend->pool, &lane->task);
     } else {
         run_group(group, &backend->inline_host.host);

@@ -1,6 +1,7 @@
 #include "kernels/cpu/loops.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "kernels/cpu/scalar.h"
 
@@ -22,6 +23,7 @@
 #define JOIN(a, b) JOIN2(a, b)
 #define ISA(name) JOIN(name, ISA_SUFFIX)
 
+#define ISA_BYTES 16
 #if defined(__x86_64__)
 #define ISA_SUFFIX _sse2
 #define ISA_TEXT "SSE2"
@@ -43,10 +45,12 @@ static const struct loops *const base_loops = &loops_plain;
 #endif
 #undef ISA_SUFFIX
 #undef ISA_TEXT
+#undef ISA_BYTES
 
 #if defined(__x86_64__)
 #define ISA_F16C
 
+#define ISA_BYTES 32
 #define ISA_SUFFIX _avx2
 #define ISA_TEXT "AVX2, FMA, F16C"
 #if defined(__clang__)
@@ -63,7 +67,9 @@ static const struct loops *const base_loops = &loops_plain;
 #endif
 #undef ISA_SUFFIX
 #undef ISA_TEXT
+#undef ISA_BYTES
 
+#define ISA_BYTES 64
 #define ISA_SUFFIX _avx512
 #define ISA_TEXT "AVX-512 (F, BW, DQ, VL), F16C"
 #if defined(__clang__)
@@ -82,6 +88,7 @@ static const struct loops *const base_loops = &loops_plain;
 #endif
 #undef ISA_SUFFIX
 #undef ISA_TEXT
+#undef ISA_BYTES
 
 /* __builtin_cpu_supports also asks whether the kernel saves the registers, but not every compiler
  * lets it be asked for F16C. */

@@ -30,6 +30,10 @@ typedef void (*loops_f32_fn)(float *out, const float *p, int step_p, const float
 typedef void (*loops_f64_fn)(double *out, const double *p, int step_p, const double *q, int step_q,
                              int64_t n);
 
+/* The tile of a product that is summed in registers: so many rows, and so many bytes of columns. */
+#define LOOPS_GEMM_ROWS 6
+#define LOOPS_GEMM_BYTES 64
+
 struct loops {
     const char *name; /* "AVX2, FMA, F16C" */
     void (*f16_to_f32)(float *to, const uint16_t *from, int64_t n);
@@ -44,6 +48,10 @@ struct loops {
     /* to[i] += factor[i] * from[i] */
     void (*add_f32)(double *to, const float *from, const double *factor, int64_t n);
     void (*add_f64)(double *to, const double *from, const double *factor, int64_t n);
+    /* c[i][j], of a tile that is dense, = the sum over k, in order, of a[k][i] * b[k][j]. b is
+     * aligned to 64 bytes. */
+    void (*gemm_f32)(int64_t inner, const float *a, const float *b, float *c);
+    void (*gemm_f64)(int64_t inner, const double *a, const double *b, double *c);
 };
 
 /* The best that this processor runs. */

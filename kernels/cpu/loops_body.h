@@ -1,7 +1,8 @@
 /*
  * The loops themselves. Included by loops.c once for each vector extension, inside a region that
  * lets the compiler use it, with ISA(name) giving each function a name of its own, ISA_TEXT the
- * extension's name and ISA_F16C defined where the F16C instructions may be used. No include guard.
+ * extension's name ISA_BYTES the size of its vectors, and ISA_F16C defined where the F16C
+ * instructions may be used. No include guard.
  */
 
 static void ISA(f16_to_f32)(float *to, const uint16_t *from, int64_t n) {
@@ -111,6 +112,27 @@ SUM_LOOP(sum_f64, double)
 ADD_LOOP(add_f32, float)
 ADD_LOOP(add_f64, double)
 
+/* The whole tile stays in vector registers. */
+#define GEMM_LOOP(name, type)                                                                      \
+    static void ISA(name)(int64_t inner, const type *a, const type *b, type *c) {                  \
+        typedef type vec __attribute__((vector_size(ISA_BYTES), may_alias));                       \
+        enum { VECTORS = LOOPS_GEMM_BYTES / ISA_BYTES, WIDTH = ISA_BYTES / (int)sizeof(type) };    \
+        vec sum[LOOPS_GEMM_ROWS][VECTORS] = {0};                                                   \
+        for (int64_t k = 0; k < inner; k++) {                                                      \
+            vec row[VECTORS];                                                                      \
+            for (int j = 0; j < VECTORS; j++)                                                      \
+                row[j] = *(const vec *)(b + j * WIDTH);                                            \
+            for (int i = 0; i < LOOPS_GEMM_ROWS; i++)                                              \
+                for (int j = 0; j < VECTORS; j++)                                                  \
+                    sum[i][j] += row[j] * a[i];                                                    \
+            a += LOOPS_GEMM_ROWS;                                                                  \
+            b += VECTORS * WIDTH;                                                                  \
+        }                                                                                          \
+        memcpy(c, sum, sizeof sum);                                                                \
+    }
+GEMM_LOOP(gemm_f32, float)
+GEMM_LOOP(gemm_f64, double)
+
 static const struct loops ISA(loops) = {
     .name = ISA_TEXT,
     .f16_to_f32 = ISA(f16_to_f32),
@@ -137,9 +159,12 @@ static const struct loops ISA(loops) = {
     .sum_f64 = ISA(sum_f64),
     .add_f32 = ISA(add_f32),
     .add_f64 = ISA(add_f64),
+    .gemm_f32 = ISA(gemm_f32),
+    .gemm_f64 = ISA(gemm_f64),
 };
 
 #undef LOOP
 #undef LOOP_OF_ONE
 #undef SUM_LOOP
 #undef ADD_LOOP
+#undef GEMM_LOOP
