@@ -14,6 +14,7 @@ struct reference_tensor {
     uint32_t rank;
     int64_t shape[XOP_MAX_RANK];
     int64_t n;
+    bool absent;   /* an input that may be missing is */
     double *data;  /* NULL: shape alone */
     double *scale; /* outputs only */
     int64_t terms; /* outputs only */
@@ -26,6 +27,28 @@ struct reference_arithmetic {
     double least_normal; /* smallest with all its digits */
 };
 
+/* What the inputs of a case are filled with. */
+enum reference_fill {
+    REFERENCE_RANDOM,
+    REFERENCE_POSITIVE, /* so that nothing cancels */
+    REFERENCE_WHOLE,    /* small whole numbers, of which sums of products are exact */
+    REFERENCE_EDGES     /* NaN, infinities, the largest, the smallest, ... */
+};
+
+struct reference_shape {
+    uint32_t rank;
+    int64_t shape[XOP_MAX_RANK];
+};
+
+#define REFERENCE_CASE_INPUTS 4
+
+/* Shapes of forward's inputs, comma-separated; "" is a scalar, NULL an input that is missing. */
+struct reference_case {
+    const char *in[REFERENCE_CASE_INPUTS];
+    enum reference_fill fill;
+    bool is_large;
+};
+
 struct reference {
     const char *name;
     uint32_t nin, nout; /* of forward; backward gives gradients of the first `ngrad` inputs */
@@ -35,12 +58,19 @@ struct reference {
     uint32_t saved_in, saved_out, shape_only;
     /* Whether forward's inputs broadcast against each other. */
     bool broadcasts;
+    /* Whether sums may be taken in any order, and the bound of their errors is the one for that. */
+    bool any_order;
+    /* What is tried, where the inputs' shapes depend on each other; NULL: what is usual. */
+    const struct reference_case *cases;
+    uint32_t ncases;
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller
      * after it. */
     bool (*shape)(enum xop_pass pass, const struct reference_tensor *in,
                   struct reference_tensor *out);
+    /* Shapes of forward's inputs made from one; NULL: all have that one. */
+    void (*fit)(uint32_t rank, const int64_t *like, struct reference_shape *in);
     void (*forward)(const struct reference_arithmetic *arithmetic,
                     const struct reference_tensor *in, struct reference_tensor *out);
     void (*backward)(const struct reference_arithmetic *arithmetic,
@@ -53,6 +83,6 @@ const struct reference *reference_find(const char *name);
 const struct reference *reference_at(uint32_t n);
 
 extern const struct reference reference_square_bias, reference_sigmoid,
-    reference_sigmoid_complement, reference_bose_einstein;
+    reference_sigmoid_complement, reference_bose_einstein, reference_linear;
 
 #endif

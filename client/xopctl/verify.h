@@ -18,23 +18,22 @@ struct random {
 uint64_t random_next(struct random *random);
 double random_between(struct random *random, double low, double high);
 
-enum fill { FILL_RANDOM, FILL_POSITIVE, FILL_EDGES };
-
 /* Shapes of forward's inputs, and what they are filled with. */
 struct verify_case {
+    bool absent[VERIFY_MAX_IN]; /* inputs that are left out */
     uint32_t rank[VERIFY_MAX_IN];
     int64_t shape[VERIFY_MAX_IN][XOP_MAX_RANK];
-    enum fill fill;
+    enum reference_fill fill;
     bool is_large; /* left out of what is tried many times */
 };
 
 /* The nth case for a reference; false beyond the last. */
 bool verify_case_at(const struct reference *reference, uint32_t n, struct verify_case *out);
-/* A case in which every input has the given shape. */
+/* A case in which every input has the given shape, or one that goes with it. */
 void verify_case_of(const struct reference *reference, uint32_t rank, const int64_t *shape,
                     struct verify_case *out);
 /* Fills an input of a case; `operand` counts the inputs, so that edges meet each other. */
-void verify_fill(struct value *value, const struct reference *reference, enum fill fill,
+void verify_fill(struct value *value, const struct reference *reference, enum reference_fill fill,
                  uint32_t operand, struct random *random);
 
 /* The worst of many comparisons, and where. */

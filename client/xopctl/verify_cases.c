@@ -94,17 +94,35 @@ static void from_pair(const struct reference *reference, const struct pair *pair
                       struct verify_case *out) {
     for (uint32_t i = 0; i < reference->nin; i++)
         parse(i == 0 ? pair->first : pair->second, &out->rank[i], out->shape[i]);
-    out->fill = pair->positive ? FILL_POSITIVE : FILL_RANDOM;
+    out->fill = pair->positive ? REFERENCE_POSITIVE : REFERENCE_RANDOM;
     out->is_large = pair->is_large;
 }
 
 void verify_case_of(const struct reference *reference, uint32_t rank, const int64_t *shape,
                     struct verify_case *out) {
+    struct reference_shape in[VERIFY_MAX_IN];
     memset(out, 0, sizeof *out);
+    if (reference->fit)
+        reference->fit(rank, shape, in);
     for (uint32_t i = 0; i < reference->nin; i++) {
-        out->rank[i] = rank;
-        memcpy(out->shape[i], shape, rank * sizeof *shape);
+        out->rank[i] = reference->fit ? in[i].rank : rank;
+        memcpy(out->shape[i], reference->fit ? in[i].shape : shape,
+               out->rank[i] * sizeof *out->shape[i]);
     }
+}
+
+/* The nth of a reference that brings its own. */
+static bool own_case(const struct reference *reference, uint32_t n, struct verify_case *out) {
+    if (n >= reference->ncases)
+        return false;
+    for (uint32_t i = 0; i < reference->nin; i++) {
+        out->absent[i] = !reference->cases[n].in[i];
+        if (!out->absent[i])
+            parse(reference->cases[n].in[i], &out->rank[i], out->shape[i]);
+    }
+    out->fill = reference->cases[n].fill;
+    out->is_large = reference->cases[n].is_large;
+    return true;
 }
 
 /* ---- Edge values ---- */
@@ -124,6 +142,8 @@ static uint32_t edge_values(enum xop_dtype dtype, double *list) {
 bool verify_case_at(const struct reference *reference, uint32_t n, struct verify_case *out) {
     double edges[64];
     memset(out, 0, sizeof *out);
+    if (reference->cases)
+        return own_case(reference, n, out);
     if (n < SIZES) {
         verify_case_of(reference, 1, &sizes[n], out);
         return true;
@@ -144,19 +164,21 @@ bool verify_case_at(const struct reference *reference, uint32_t n, struct verify
     /* Every edge value of one operand beside every one of the next. */
     int64_t count = edge_values(XOP_F32, edges), square[2] = {count, count};
     verify_case_of(reference, 2, square, out);
-    out->fill = FILL_EDGES;
+    out->fill = REFERENCE_EDGES;
     return true;
 }
 
-void verify_fill(struct value *value, const struct reference *reference, enum fill fill,
+void verify_fill(struct value *value, const struct reference *reference, enum reference_fill fill,
                  uint32_t operand, struct random *random) {
     double edges[64];
     int64_t n = edge_values(value->tensor.dtype, edges);
     for (int64_t i = 0; i < value->n; i++) {
-        if (fill == FILL_EDGES)
+        if (fill == REFERENCE_EDGES)
             value_set(value, i, edges[operand == 0 ? i / n % n : i % n]);
-        else if (fill == FILL_POSITIVE)
+        else if (fill == REFERENCE_POSITIVE)
             value_set(value, i, random_between(random, 0.25, 1));
+        else if (fill == REFERENCE_WHOLE)
+            value_set(value, i, floor(random_between(random, -3, 4)));
         else
             value_set(value, i, random_between(random, reference->low, reference->high));
     }
