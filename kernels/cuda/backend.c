@@ -20,7 +20,9 @@
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/lt.h"
 #include "kernels/cuda/state.h"
+#include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
 
@@ -43,6 +45,8 @@ static const struct registry_launch table[] = {
      sigmoid_complement_cuda_backward, LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&bose_einstein_declaration, bose_einstein_cuda_forward, bose_einstein_cuda_backward,
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&linear_workspace_declaration, linear_cuda_forward, linear_cuda_backward,
+     LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
 };
 
 /* ---- Opening and closing ---- */
@@ -51,7 +55,7 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {copy_preload, probe_preload, square_bias_preload,
-                                          activation_preload};
+                                          activation_preload, linear_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
@@ -140,10 +144,12 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
         status = memory_open(&backend->memory, &backend->gpu, error);
     while (status == XOP_OK && backend->nlanes < lanes && backend->nlanes < STATE_MAX_LANES)
         status = lane_open(&backend->lane[backend->nlanes++], backend->pool, error);
-    if (status == XOP_OK)
+    if (status == XOP_OK) {
+        lt_begin(&backend->gpu);
         *out = backend;
-    else
+    } else {
         cuda_close(backend);
+    }
     return status;
 }
 

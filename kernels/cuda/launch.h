@@ -16,6 +16,11 @@ extern "C" {
 enum xop_status square_bias_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status square_bias_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 
+/* Calls of linear that a launch takes: each has its own workspace. */
+#define LAUNCH_CUDA_MAX_PRODUCTS 8u
+enum xop_status linear_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status linear_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+
 enum xop_status sigmoid_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_complement_cuda_forward(const struct xop_launch *launch,
@@ -34,6 +39,7 @@ enum xop_status copy_cuda_forward(const struct xop_launch *launch, struct xop_er
  * launch of each. Fails where this build holds no code for the device. */
 enum xop_status activation_preload(struct xop_error *error);
 enum xop_status square_bias_preload(struct xop_error *error);
+enum xop_status linear_preload(struct xop_error *error);
 enum xop_status copy_preload(struct xop_error *error);
 enum xop_status probe_preload(struct xop_error *error);
 
