@@ -14,6 +14,7 @@
 
 #define FIXTURE_GUARD 256
 #define FIXTURE_FILL 0xa5
+#define FIXTURE_OUTPUTS 3
 
 static const struct xop_backend_api *api;
 
@@ -102,7 +103,7 @@ static inline struct xop_tensor fixture_random(enum xop_dtype dtype, uint32_t ra
 /* A request with its plan and its memory. */
 struct fixture_request {
     struct xop_plan plan;
-    struct xop_tensor out[2];
+    struct xop_tensor out[FIXTURE_OUTPUTS];
     void *workspace;
 };
 
@@ -129,8 +130,8 @@ static inline struct xop_call fixture_prepare(struct fixture_request *request,
 }
 
 static inline void fixture_finish(struct fixture_request *request) {
-    fixture_free(&request->out[0]);
-    fixture_free(&request->out[1]);
+    for (uint32_t i = 0; i < FIXTURE_OUTPUTS; i++)
+        fixture_free(&request->out[i]);
     free(request->workspace);
 }
 
@@ -166,7 +167,7 @@ static inline void fixture_run_one(struct xop_backend *backend, struct fixture_r
     struct xop_call call = fixture_prepare(request, op, pass, in, wanted);
     const struct xop_plan *plan = &request->plan;
     fixture_run(backend, op, pass, &call, &plan, 1);
-    for (uint32_t i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < FIXTURE_OUTPUTS; i++)
         if (request->out[i].data)
             fixture_check_guards(&request->out[i]);
 }
