@@ -39,7 +39,7 @@ static const struct device_case device_cases[] = {
 };
 
 struct device_memory {
-    char *buffer[5]; /* three inputs, two outputs */
+    char *buffer[6]; /* three inputs, three outputs */
     char *workspace;
     size_t bytes, workspace_bytes;
     cudaStream_t stream;

@@ -6,6 +6,7 @@
  */
 #include "tests/gpu/bench_bus.cuh"
 #include "tests/gpu/bench_device.cuh"
+#include "tests/gpu/bench_linear.cuh"
 
 int main(int argc, char **argv) {
     const char *build = getenv("XOP_BUILD");
@@ -28,6 +29,7 @@ int main(int argc, char **argv) {
     device_all(&fixture, quick ? 26 : 28);
     if (!quick)
         device_all(&fixture, 26);
+    bench_linear_all(&fixture);
 
     printf("\nsquare_bias f32 on host memory, medians of %d, microseconds: submit to done, the "
            "kernel, and a bare program that copies in 4 and in 8 chunks over two streams\n\n",

@@ -76,6 +76,7 @@ count() {
 check_backend() {
     count "the backend by itself" "$build/tests/gpu/test_cuda_backend"
     count "large arrays" "$build/tests/gpu/test_cuda_backend" --huge
+    count "without cuBLASLt" "$build/tests/gpu/test_cuda_backend" --no-cublaslt
     count "a lost device" "$build/tests/gpu/test_cuda_backend" --fault
 }
 

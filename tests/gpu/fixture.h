@@ -145,7 +145,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 /* A call with its plan and outputs. The inputs stay the test's. */
 struct fixture_request {
     struct xop_plan plan;
-    struct xop_tensor in[3], out[2];
+    struct xop_tensor in[3], out[3];
 };
 
 /* Infers and places the outputs that are wanted (a mask). */

@@ -115,7 +115,7 @@ static void operators_run_one(struct fixture *fixture, struct tally *tally, cons
     if (status == XOP_DEVICE_FAULT)
         FIXTURE_DIE("%s: %s", tally->name, error.message);
     tally_check(tally, status == XOP_OK, "%s", error.message);
-    for (uint32_t i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < op->pass[pass].nout; i++)
         tally_check(tally, fixture_guarded(&request->out[i]), "wrote outside output %u", i);
 }
 

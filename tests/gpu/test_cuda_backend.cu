@@ -4,6 +4,7 @@
  *
  *     test_cuda_backend [--reduced] [PATH OF xop-cuda.so]
  *     test_cuda_backend --huge [PATH]     needs 14 GB of device memory
+ *     test_cuda_backend --no-cublaslt [PATH]  what is left without that library
  *     test_cuda_backend --fault [PATH]    breaks the device, so that it must come last
  *
  * --reduced leaves out the large shapes, for compute-sanitizer.
@@ -12,6 +13,7 @@
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/huge.cuh"
 #include "tests/gpu/lanes.cuh"
+#include "tests/gpu/linear.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
 #include "tests/gpu/seam.cuh"
@@ -47,11 +49,13 @@ static void test_operators(void) {
         company_groups(&fixture, dtype, reduced);
         company_skewed(&fixture, dtype, reduced);
         company_in_place(&fixture, dtype, reduced);
+        linear_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
     operators_long_sums(&fixture);
     company_cut_sums(&fixture);
+    linear_keeps_digits(&fixture);
 }
 
 static void test_grids(void) {
@@ -73,7 +77,7 @@ static void test_grids(void) {
 int main(int argc, char **argv) {
     const char *build = getenv("XOP_BUILD");
     char path[4096];
-    bool fault = false, huge = false;
+    bool fault = false, huge = false, missing = false;
 
     if (argc == 4 && strcmp(argv[1], MEMORY_MAKER) == 0)
         return memory_maker(argv[3], atoi(argv[2]));
@@ -85,12 +89,18 @@ int main(int argc, char **argv) {
             fault = true;
         else if (strcmp(argv[i], "--huge") == 0)
             huge = true;
+        else if (strcmp(argv[i], "--no-cublaslt") == 0)
+            missing = true;
         else
             snprintf(path, sizeof path, "%s", argv[i]);
     }
+    if (missing)
+        setenv("XOP_CUBLASLT", "/nonexistent/libcublasLt.so", 1);
     fixture_open(&fixture, path, (size_t)192 << 20, (size_t)192 << 20);
     seam_print_device(&fixture);
-    if (fault || huge) {
+    if (fault || huge || missing) {
+        if (missing)
+            linear_missing(&fixture);
         if (huge)
             huge_all(&fixture);
         if (fault)
