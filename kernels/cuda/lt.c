@@ -319,8 +319,9 @@ static enum xop_status prefer(const struct key *key, cublasLtMatmulPreference_t 
     static const cublasLtMatmulPreferenceAttributes_t attributes[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    const uint32_t alignments[] = {key->alignment[1], key->alignment[0], key->alignment[2],
-                                   key->alignment[2]};
+    /* What is written and the bias are accessed alike. */
+    const uint32_t c = key->alignment[2], bias = key->alignment[3];
+    const uint32_t alignments[] = {key->alignment[1], key->alignment[0], c, bias < c ? bias : c};
     const uint32_t schemes =
         CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     enum xop_status status = SET_PREFERENCE(

@@ -206,11 +206,47 @@ def output_that_cannot_be_written_is_told(daemon):
     assert done.returncode == 74, done.returncode
 
 
+@in_directory
+def linear_is_numpys_with_and_without_a_bias(daemon):
+    rng = np.random.default_rng(5)
+    x, w, b = (rng.integers(-9, 9, n).astype("f4") for n in [(2, 3, 77), (5, 77), 5])
+    gy = rng.integers(-9, 9, (2, 3, 5)).astype("f4")
+    for name, value in [("x", x), ("w", w), ("b", b), ("gy", gy)]:
+        np.save(f"{name}.npy", value)
+    both = ["--in", "x.npy", "--in", "w.npy"]
+    good(daemon, "run", "linear", *both, "--in", "b.npy", "--out", "y.npy")
+    assert np.array_equal(np.load("y.npy"), x @ w.T + b)
+    good(daemon, "run", "linear", *both, "--out", "y.npy")
+    assert np.array_equal(np.load("y.npy"), x @ w.T)
+    good(daemon, "run", "linear", "--backward", *both, "--grad", "gy.npy",
+         "--out", "gx.npy", "--out", "gw.npy", "--out", "gb.npy")
+    assert np.array_equal(np.load("gx.npy"), gy @ w)
+    assert np.array_equal(np.load("gw.npy"), gy.reshape(6, 5).T @ x.reshape(6, 77))
+    assert np.array_equal(np.load("gb.npy"), gy.reshape(6, 5).sum(0))
+    code, _, err = call(daemon, "run", "linear", "--in", "w.npy", "--in", "b.npy")
+    assert code == 65 and "w has shape (5,)" in err, err
+    code, _, err = call(daemon, "run", "linear", *both, "--in", "f32:[1,2]")
+    assert code == 65 and "b has shape (2,) but w (5, 77)" in err, err
+
+
+@in_directory
+def linear_is_verified_through_the_daemon(daemon):
+    verified = json.loads(good(daemon, "verify", "linear", "--dtype", "bf16,f32", "--json"))
+    assert verified["failed"] == 0 and verified["passed"] > 100 and verified["skipped"] == 0
+    subjects = {(r["pass"], r["dtype"]) for r in verified["results"]}
+    assert subjects == {(p, d) for p in ("forward", "backward") for d in ("bf16", "f32")}, subjects
+    one = json.loads(good(daemon, "verify", "linear", "--shape", "3,4", "--json"))
+    assert one["failed"] == 0 and one["passed"] == 8
+
+
 def broken_operators_fail_verify_and_are_named():
     with Daemon("--operators", os.path.join(BUILD, "ops-broken")) as daemon:
-        for name, fragment in [("index", "y["), ("tail", "wrote outside its output"),
-                               ("unwritten", "nan"), ("gradient", "grad_x["), ("half", "grad_b[")]:
-            code, out, _ = call(daemon, "verify", f"broken_{name}", "--reference", "square_bias")
+        for name, fragment, op, *options in [
+                ("index", "y[", "square_bias"), ("tail", "wrote outside its output", "square_bias"),
+                ("unwritten", "nan", "square_bias"), ("gradient", "grad_x[", "square_bias"),
+                ("half", "grad_b[", "square_bias"),
+                ("product", "y[", "linear", "--dtype", "f32")]:
+            code, out, _ = call(daemon, "verify", f"broken_{name}", "--reference", op, *options)
             assert code == 1, (name, code)
             assert fragment in out.decode() and "FAIL" in out.decode(), (name, out)
         assert call(daemon, "verify", "sigmoid", "--dtype", "f32")[0] == 0
@@ -225,4 +261,6 @@ run([files_of_numpy_make_the_round_trip,
      without_a_server_each_address_tried_is_listed,
      json_has_stable_keys,
      output_that_cannot_be_written_is_told,
+     linear_is_numpys_with_and_without_a_bias,
+     linear_is_verified_through_the_daemon,
      broken_operators_fail_verify_and_are_named])
