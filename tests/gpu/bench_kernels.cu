@@ -2,7 +2,9 @@
  * Measures the CUDA kernels and the backend's paths against what the same device does bare, in the
  * same run. Prints tables in Markdown.
  *
- *     bench_kernels [--quick] [PATH OF xop-cuda.so]
+ *     bench_kernels [--quick | --linear] [PATH OF xop-cuda.so]
+ *
+ * --linear prints the table of linear alone.
  */
 #include "tests/gpu/bench_bus.cuh"
 #include "tests/gpu/bench_device.cuh"
@@ -13,12 +15,14 @@ int main(int argc, char **argv) {
     struct fixture fixture;
     struct xop_device_info info;
     char path[4096];
-    bool quick = false;
+    bool quick = false, only_linear = false;
 
     snprintf(path, sizeof path, "%s/xop-cuda.so", build ? build : "build");
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0)
             quick = true;
+        else if (strcmp(argv[i], "--linear") == 0)
+            only_linear = true;
         else
             snprintf(path, sizeof path, "%s", argv[i]);
     }
@@ -26,6 +30,11 @@ int main(int argc, char **argv) {
     fixture.api->info(fixture.backend, &info);
     printf("%s, %s\n", info.device, info.runtime);
 
+    if (only_linear) {
+        bench_linear_all(&fixture);
+        fixture.api->close(fixture.backend);
+        return 0;
+    }
     device_all(&fixture, quick ? 26 : 28);
     if (!quick)
         device_all(&fixture, 26);

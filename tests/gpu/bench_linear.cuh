@@ -1,7 +1,7 @@
 /*
  * linear on data that lies in device memory: floating-point operations over time, for each product
- * and for all that backward does. What PyTorch makes of the same sizes is measured by
- * bench_pytorch.py. Part of bench_kernels.
+ * and for all that backward does. bench_pytorch.py measures what PyTorch makes of the same sizes
+ * beside it. Part of bench_kernels.
  */
 #ifndef TESTS_GPU_BENCH_LINEAR_CUH
 #define TESTS_GPU_BENCH_LINEAR_CUH

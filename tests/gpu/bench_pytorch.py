@@ -210,13 +210,13 @@ def resident_linear(table, daemon):
     def everything():
         client.ask("forward", both, op="linear", **{"in": [at(x, 0), at(w, x.nbytes)]})
         client.ask("backward", three, op="linear", out=[None, False, False],
-                   **{"in": [at(x, 0), at(w, x.nbytes), None, at(gy, x.nbytes + w.nbytes)]})
+                   **{"in": [at(x, 0), at(w, x.nbytes), at(gy, x.nbytes + w.nbytes)]})
 
     def kept():
         client.ask("forward", bodies[0], op="linear", keep=2,
                    **{"in": [at(x, 0), {"resident": 1}]})
         client.ask("backward", bodies[1], op="linear", context=2, out=[None, False, False],
-                   **{"in": [None, None, None, at(gy, 0)]})
+                   **{"in": [None, None, at(gy, 0)]})
         client.ask("free", handle=2)
 
     theirs, mine = table.alternate(lambda: median_us(everything), lambda: median_us(kept))
@@ -225,6 +225,58 @@ def resident_linear(table, daemon):
     table.add(work, f"all of it sent; its bytes are {ratio:.3f} of that", theirs, mine, "us",
               round(1.1 * ratio, 3))
     client.ask("free", handle=1)
+
+
+def device_us(call, repeats=15):
+    """The median of what a call takes on the device, as bench_kernels measures it."""
+    for _ in range(3):
+        call()
+    times = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        call()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times)
+
+
+def their_products(rows, inner, outer, dtype):
+    """linear's products in PyTorch, by the names that bench_kernels gives them."""
+    x, w, b, gy = (torch.rand(shape, dtype=dtype, device=DEVICE) + 1
+                   for shape in [(rows, inner), (outer, inner), (outer,), (rows, outer)])
+    return {"forward, bias": device_us(lambda: torch.nn.functional.linear(x, w, b)),
+            "grad_x": device_us(lambda: gy @ w), "grad_w": device_us(lambda: gy.t() @ x)}
+
+
+def our_products():
+    """{(size, dtype, product): microseconds} of bench_kernels."""
+    command = [os.path.join(BUILD, "tests/gpu/bench_kernels"), "--linear"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines
+             if " x " in line and line.startswith("|")]
+    return {(tuple(int(n) for n in size.split("x")), dtype, product): float(us)
+            for size, dtype, product, us, _ in cells}
+
+
+def products(table):
+    """linear in device memory; both by cuBLASLt or cuBLAS, so what differs is what they choose."""
+    if not CUDA or not table.wants("linear on the device"):
+        return
+    cases = [((8192, 8192, 8192), "bf16", torch.bfloat16), ((4096, 4096, 4096), "f32", torch.float32)]
+    theirs, mine = {}, {}
+    for _ in range(table.rounds):
+        for size, name, dtype in cases:
+            for product, us in their_products(*size, dtype).items():
+                theirs.setdefault((size, name, product), []).append(us)
+        torch.cuda.empty_cache()
+        for key, us in our_products().items():
+            mine.setdefault(key, []).append(us)
+    for (size, name, product), times in theirs.items():
+        table.add(f"linear on the device, {'x'.join(map(str, size))} {name}, {product}", "PyTorch",
+                  statistics.median(times), statistics.median(mine[size, name, product]), "us",
+                  round(1 / 0.98, 3))
 
 
 def recovery(table):
@@ -265,6 +317,7 @@ def main():
         many_clients(table, daemon)
         fairness(table, daemon)
         resident_linear(table, daemon)
+    products(table)
     recovery(table)
     table.print()
 
