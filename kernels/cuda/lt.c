@@ -3,6 +3,7 @@
 #if __has_include(<cublasLt.h>)
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -78,7 +79,7 @@ static enum xop_status missing(const char *why, struct xop_error *error) {
                     "products of matrices need NVIDIA's cuBLASLt %d, which cannot be opened: "
                     "%.160s; install it (package libcublas-%d-%d of NVIDIA's repository, or pip's "
                     "nvidia-cublas with its directory in ldconfig's path) and start xopd again",
-                    CUBLAS_VER_MAJOR, why, CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR);
+                    CUBLAS_VER_MAJOR, why, CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
 }
 
 /* XOP_CUBLASLT names another file, for testing and measuring. */
