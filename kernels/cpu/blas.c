@@ -50,7 +50,8 @@ static const struct blas *load(void) {
     static struct blas blas;
     void (*set_threads)(int n);
     int (*parallel)(void);
-    char *(*config)(void), *(*core)(void);
+    char *(*config)(void);
+    char *(*core)(void);
     void *library;
     bool all = true;
 
