@@ -162,6 +162,8 @@ static bool reserve(struct resident *resident) {
 }
 
 static void remove_spans(struct resident *resident, uint32_t from, uint32_t to) {
+    if (from == to)
+        return; /* there may be no spans at all */
     memmove(resident->written + from, resident->written + to,
             (resident->nwritten - to) * sizeof *resident->written);
     resident->nwritten -= to - from;
