@@ -182,9 +182,10 @@ enum xop_status xop_memory_detach(struct xop_client *client, struct xop_memory *
 /* A number that this client has not returned before. */
 uint64_t xop_handle(struct xop_client *client);
 
-/* Blocking. put makes the tensor, or writes it anew where dtype and shape agree; get reads it into
- * tensor->data, dtype and shape must agree; both go in pieces where a request cannot hold them.
- * free takes a handle or a context. */
+/* Blocking. put makes the tensor, or writes it anew where dtype and shape agree. get reads as many
+ * bytes as `tensor` has from the beginning of the resident one, which has to have them, into
+ * tensor->data; of what dtype and shape that one is, it does not look. Both go in pieces where a
+ * request cannot hold them. free takes a handle or a context. */
 enum xop_status xop_put(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
                         struct xop_error *error);
 enum xop_status xop_get(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
