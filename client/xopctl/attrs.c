@@ -1,24 +1,10 @@
 #include "attrs.h"
 
+#include "lookup.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
-
-static json_t *find(json_t *list, const char *name, size_t bytes) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) {
-        const char *known = text(item, "name");
-        if (strlen(known) == bytes && memcmp(known, name, bytes) == 0)
-            return item;
-    }
-    return NULL;
-}
 
 static bool parse_list(struct xop_attr *attr, bool integers, const char *from, void *list) {
     char *end = (char *)(uintptr_t)from;
@@ -72,19 +58,19 @@ enum xop_status attrs_parse(struct attrs *attrs, json_t *op, const char *const *
     attrs->n = n;
     for (uint32_t i = 0; i < n; i++) {
         const char *argument = arguments[i], *equals = strchr(argument, '=');
-        json_t *spec =
-            equals ? find(json_object_get(op, "attributes"), argument, (size_t)(equals - argument))
-                   : NULL;
+        json_t *spec = equals ? lookup_named(json_object_get(op, "attributes"), argument,
+                                             (size_t)(equals - argument))
+                              : NULL;
         if (!spec)
             return xop_fail(error, XOP_INVALID_ARGUMENT,
                             "--attr %.80s: %s has no such attribute (xopctl ops %s lists them)",
-                            argument, text(op, "name"), text(op, "name"));
-        snprintf(attrs->names[i], sizeof attrs->names[i], "%s", text(spec, "name"));
+                            argument, lookup_text(op, "name"), lookup_text(op, "name"));
+        snprintf(attrs->names[i], sizeof attrs->names[i], "%s", lookup_text(spec, "name"));
         attrs->list[i].name = attrs->names[i];
-        if (!parse_value(&attrs->list[i], text(spec, "type"), equals + 1, &attrs->lists[i]))
+        if (!parse_value(&attrs->list[i], lookup_text(spec, "type"), equals + 1, &attrs->lists[i]))
             return xop_fail(error, XOP_INVALID_ARGUMENT,
                             "--attr %.80s: a value of type %s is expected", argument,
-                            text(spec, "type"));
+                            lookup_text(spec, "type"));
     }
     return XOP_OK;
 }

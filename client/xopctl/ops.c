@@ -1,12 +1,8 @@
+#include "lookup.h"
 #include "session.h"
 
 #include <getopt.h>
 #include <string.h>
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
 
 static void print_list(json_t *list, const char *separator) {
     size_t i;
@@ -25,7 +21,8 @@ static void print_operands(const char *title, json_t *list) {
     size_t i;
     json_t *operand;
     json_array_foreach(list, i, operand) {
-        printf("  %-8s %-12s %s", i ? "" : title, text(operand, "name"), text(operand, "doc"));
+        printf("  %-8s %-12s %s", i ? "" : title, lookup_text(operand, "name"),
+               lookup_text(operand, "doc"));
         if (json_is_true(json_object_get(operand, "optional")))
             printf(" (optional)");
         if (json_is_true(json_object_get(operand, "shape_only")))
@@ -52,8 +49,8 @@ static void print_attributes(json_t *list) {
     json_array_foreach(list, i, attribute) {
         char *fallback =
             json_dumps(json_object_get(attribute, "default"), JSON_ENCODE_ANY | JSON_COMPACT);
-        printf("%s  %-12s %-7s %s", i ? "" : "\nattributes\n", text(attribute, "name"),
-               text(attribute, "type"), text(attribute, "doc"));
+        printf("%s  %-12s %-7s %s", i ? "" : "\nattributes\n", lookup_text(attribute, "name"),
+               lookup_text(attribute, "type"), lookup_text(attribute, "doc"));
         if (json_is_true(json_object_get(attribute, "required")))
             printf(" (required)\n");
         else
@@ -63,7 +60,7 @@ static void print_attributes(json_t *list) {
 }
 
 static void print_one(json_t *op) {
-    printf("%s\n\n%s\ndtypes: ", text(op, "name"), text(op, "doc"));
+    printf("%s\n\n%s\ndtypes: ", lookup_text(op, "name"), lookup_text(op, "doc"));
     print_list(json_object_get(op, "dtypes"), ", ");
     putchar('\n');
     print_attributes(json_object_get(op, "attributes"));
@@ -74,10 +71,10 @@ static void print_one(json_t *op) {
 static void print_all(json_t *document) {
     size_t i;
     json_t *op;
-    printf("on %s: %s\n", text(document, "backend"), text(document, "device"));
+    printf("on %s: %s\n", lookup_text(document, "backend"), lookup_text(document, "device"));
     json_array_foreach(json_object_get(document, "operators"), i, op) {
-        printf("%-24s ", text(op, "name"));
-        print_summary(text(op, "doc"));
+        printf("%-24s ", lookup_text(op, "name"));
+        print_summary(lookup_text(op, "doc"));
         printf(json_is_null(json_object_get(op, "backward")) ? " (no backward)\n" : "\n");
     }
 }

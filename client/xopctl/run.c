@@ -1,6 +1,7 @@
 /* The verb run: tensors from files through an operator to files. */
 #include "attrs.h"
 #include "file.h"
+#include "lookup.h"
 #include "print.h"
 #include "session.h"
 
@@ -41,11 +42,6 @@ struct job {
     uint32_t nin;
     int exit_status;
 };
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
 
 static bool fail(struct job *job, int exit_status, enum xop_status status, const char *message) {
     job->exit_status = session_fail(job->session, exit_status, status, "%s", message);
@@ -124,17 +120,6 @@ static bool load(struct job *job, struct given *list, uint32_t n) {
 
 /* ---- Which tensor is which input ---- */
 
-static json_t *find_named(json_t *list, const char *name, size_t bytes) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) {
-        const char *known = text(item, "name");
-        if (strlen(known) == bytes && memcmp(known, name, bytes) == 0)
-            return item;
-    }
-    return NULL;
-}
-
 static struct given *named(struct given *list, uint32_t n, const char *name) {
     for (uint32_t i = 0; i < n; i++)
         if (list[i].name && strlen(name) == list[i].name_bytes &&
@@ -149,13 +134,6 @@ static struct given *positional(struct given *list, uint32_t n, size_t index) {
         if (!list[i].name && index-- == 0)
             return &list[i];
     return NULL;
-}
-
-static int index_of(json_t *list, const char *name) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) if (strcmp(text(item, "name"), name) == 0) return (int)i;
-    return -1;
 }
 
 static bool run_request(struct job *job, enum xop_pass pass, uint32_t nin,
@@ -184,16 +162,17 @@ static bool place_forward(struct job *job) {
     char message[200];
     job->nin = 0;
     for (uint32_t i = 0; i < a->nin; i++)
-        if (a->in[i].name && !find_named(inputs, a->in[i].name, a->in[i].name_bytes) &&
+        if (a->in[i].name && !lookup_named(inputs, a->in[i].name, a->in[i].name_bytes) &&
             !a->backward) {
             snprintf(message, sizeof message, "--in %.80s: %s has no input of that name",
                      a->in[i].name, a->op);
             return fail(job, EX_USAGE, XOP_INVALID_ARGUMENT, message);
         }
     for (size_t i = 0; i < XOP_MAX_INPUTS; i++) {
-        struct given *given = i < json_array_size(inputs)
-                                  ? named(a->in, a->nin, text(json_array_get(inputs, i), "name"))
-                                  : NULL;
+        struct given *given =
+            i < json_array_size(inputs)
+                ? named(a->in, a->nin, lookup_text(json_array_get(inputs, i), "name"))
+                : NULL;
         if (!given)
             given = positional(a->in, a->nin, position++);
         if (given)
@@ -214,13 +193,13 @@ static bool place_forward(struct job *job) {
 static bool place_backward_input(struct job *job, json_t *input, struct xop_tensor *to) {
     struct arguments *a = job->arguments;
     json_t *forward = json_object_get(job->op, "forward");
-    const char *name = text(input, "name");
+    const char *name = lookup_text(input, "name");
     char message[300];
     int gradient = strncmp(name, "grad_", 5) == 0
-                       ? index_of(json_object_get(forward, "outputs"), name + 5)
+                       ? lookup_index(json_object_get(forward, "outputs"), name + 5)
                        : -1;
-    int in = index_of(json_object_get(forward, "inputs"), name);
-    int out = index_of(json_object_get(forward, "outputs"), name);
+    int in = lookup_index(json_object_get(forward, "inputs"), name);
+    int out = lookup_index(json_object_get(forward, "outputs"), name);
     struct given *given = named(a->in, a->nin, name);
     if (!given)
         given = named(a->grad, a->ngrad, name);
@@ -251,8 +230,9 @@ static bool needs_forward(struct job *job) {
     json_t *outputs = json_object_get(json_object_get(job->op, "forward"), "outputs"), *input;
     size_t i;
     json_array_foreach(json_object_get(job->pass, "inputs"), i, input) {
-        const char *name = text(input, "name");
-        if (index_of(outputs, name) >= 0 && !named(job->arguments->in, job->arguments->nin, name))
+        const char *name = lookup_text(input, "name");
+        if (lookup_index(outputs, name) >= 0 &&
+            !named(job->arguments->in, job->arguments->nin, name))
             return true;
     }
     return false;
@@ -331,7 +311,7 @@ static bool deliver(struct job *job, const struct xop_result *result) {
     bool ok = true;
     for (uint32_t i = 0; ok && i < result->nout; i++) {
         struct value value = {.tensor = result->out[i]};
-        const char *name = text(json_array_get(names, i), "name");
+        const char *name = lookup_text(json_array_get(names, i), "name");
         const char *file = i < a->nout ? a->out[i] : NULL;
         struct xop_error error;
         int exit_status;

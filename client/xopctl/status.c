@@ -1,4 +1,5 @@
 /* The verbs ping and stats. */
+#include "lookup.h"
 #include "session.h"
 
 #include <errno.h>
@@ -6,11 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
 
 static double number(json_t *object, const char *key) {
     return json_number_value(json_object_get(object, key));
@@ -53,15 +49,15 @@ static int run_ping(struct session *session, int argc, char **argv) {
     }
     if (ready)
         printf("xopd %s at %s: %s on %s (%s), generation %.0f, %.0f us\n",
-               text(document, "version"), xop_client_address(session->client),
-               text(document, "backend"), text(document, "device"), text(document, "runtime"),
-               number(document, "generation"), us);
+               lookup_text(document, "version"), xop_client_address(session->client),
+               lookup_text(document, "backend"), lookup_text(document, "device"),
+               lookup_text(document, "runtime"), number(document, "generation"), us);
     else
-        printf("xopd %s at %s has no worker%s%s\n", text(document, "version"),
-               xop_client_address(session->client), *text(document, "reason") ? ": " : " yet",
-               text(document, "reason"));
-    if (*text(document, "fallback_reason"))
-        printf("no GPU is used: %s\n", text(document, "fallback_reason"));
+        printf("xopd %s at %s has no worker%s%s\n", lookup_text(document, "version"),
+               xop_client_address(session->client),
+               *lookup_text(document, "reason") ? ": " : " yet", lookup_text(document, "reason"));
+    if (*lookup_text(document, "fallback_reason"))
+        printf("no GPU is used: %s\n", lookup_text(document, "fallback_reason"));
     json_decref(document);
     return ready ? 0 : session_exit(XOP_UNAVAILABLE);
 }
@@ -90,11 +86,11 @@ static const char *human(double bytes, char *out, size_t capacity) {
 
 static void print_server(json_t *server) {
     char a[32], b[32], c[32], d[32];
-    printf("xopd %s, up %.0f s, %s on %s (%s)\n", text(server, "version"),
-           number(server, "uptime_s"), text(server, "backend"), text(server, "device"),
-           text(server, "runtime"));
-    if (*text(server, "fallback_reason"))
-        printf("no GPU is used: %s\n", text(server, "fallback_reason"));
+    printf("xopd %s, up %.0f s, %s on %s (%s)\n", lookup_text(server, "version"),
+           number(server, "uptime_s"), lookup_text(server, "backend"),
+           lookup_text(server, "device"), lookup_text(server, "runtime"));
+    if (*lookup_text(server, "fallback_reason"))
+        printf("no GPU is used: %s\n", lookup_text(server, "fallback_reason"));
     printf("generation %.0f, %.0f restarts, %.0f connections, %.0f requests in flight\n",
            number(server, "generation"), number(server, "restarts"), number(server, "connections"),
            number(server, "in_flight"));
@@ -116,8 +112,8 @@ static void print_operators(json_t *list) {
     json_array_foreach(list, i, op) {
         json_t *queue = json_object_get(op, "queue_us"), *ran = json_object_get(op, "run_us");
         printf("%-24s %-8s %10.0f %7.0f %10s %10s %8.0f %6.1f %10.1f %10.1f %10.1f %10.1f\n",
-               text(op, "name"), text(op, "pass"), number(op, "requests"), number(op, "errors"),
-               human(number(op, "bytes_in"), in, sizeof in),
+               lookup_text(op, "name"), lookup_text(op, "pass"), number(op, "requests"),
+               number(op, "errors"), human(number(op, "bytes_in"), in, sizeof in),
                human(number(op, "bytes_out"), out, sizeof out), number(op, "batches"),
                number(op, "batch_mean"), number(queue, "p50"), number(queue, "p99"),
                number(ran, "p50"), number(ran, "p99"));
@@ -132,8 +128,8 @@ static void print_clients(json_t *list) {
            "errors", "in flight", "in", "out");
     json_array_foreach(list, i, client)
         printf("%-6.0f %-36s %-20s %10.0f %7.0f %9.0f %10s %10s\n", number(client, "id"),
-               text(client, "peer"), text(client, "agent"), number(client, "requests"),
-               number(client, "errors"), number(client, "in_flight"),
+               lookup_text(client, "peer"), lookup_text(client, "agent"),
+               number(client, "requests"), number(client, "errors"), number(client, "in_flight"),
                human(number(client, "bytes_in"), in, sizeof in),
                human(number(client, "bytes_out"), out, sizeof out));
 }

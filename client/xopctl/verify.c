@@ -1,6 +1,8 @@
 /* The verb verify: every operator that the daemon offers, against the float64 references. */
 #include "verify.h"
 
+#include "lookup.h"
+
 #include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,11 +28,6 @@ struct verification {
     char worst_subject[128];
     bool broken; /* the server is gone: nothing more is tried */
 };
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
 
 static const char *paint(const struct verification *v, bool good) {
     return !v->session->color ? (good ? "ok  " : "FAIL")
@@ -207,7 +204,7 @@ static void verify_subject(struct verification *v, const struct verify_subject *
 /* ---- One operator ---- */
 
 static void verify_op(struct verification *v, json_t *op) {
-    const char *name = text(op, "name");
+    const char *name = lookup_text(op, "name");
     const struct reference *reference =
         reference_find(v->reference_name ? v->reference_name : name);
     size_t i;
@@ -322,7 +319,7 @@ static int parse(struct verification *v, int argc, char **argv) {
 static json_t *find_op(json_t *list, const char *name) {
     size_t i;
     json_t *op;
-    json_array_foreach(list, i, op) if (strcmp(text(op, "name"), name) == 0) return op;
+    json_array_foreach(list, i, op) if (strcmp(lookup_text(op, "name"), name) == 0) return op;
     return NULL;
 }
 
@@ -383,10 +380,11 @@ static int run(struct session *session, int argc, char **argv) {
     v.failures = json_array();
     v.skips = json_array();
     if (!session->json) {
-        printf("verify on %s: %s (%s), seed %llu\n", text(ping, "backend"), text(ping, "device"),
-               text(ping, "runtime"), (unsigned long long)v.seed);
-        if (*text(ping, "fallback_reason"))
-            printf("no GPU is used: %s\n", text(ping, "fallback_reason"));
+        printf("verify on %s: %s (%s), seed %llu\n", lookup_text(ping, "backend"),
+               lookup_text(ping, "device"), lookup_text(ping, "runtime"),
+               (unsigned long long)v.seed);
+        if (*lookup_text(ping, "fallback_reason"))
+            printf("no GPU is used: %s\n", lookup_text(ping, "fallback_reason"));
     }
     status = verify_named(&v, json_object_get(document, "operators"), argc, argv);
     if (status == 0)
