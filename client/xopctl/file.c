@@ -2,14 +2,13 @@
 
 #include "literal.h"
 #include "npy.h"
+#include "outfile.h"
 #include "safetensors.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
-#include <unistd.h>
 
 #define ENDING ".safetensors"
 
@@ -75,46 +74,20 @@ static enum xop_status write_to(FILE *stream, bool safetensors, const char *tens
 
 enum xop_status file_write(const char *name, const char *tensor_name, const struct value *value,
                            int *exit_status, struct xop_error *error) {
-    char path[4096], beside[4200];
+    char path[4096];
     const char *wanted;
+    struct outfile out;
     bool safetensors = split(name, path, sizeof path, &wanted);
     *exit_status = EX_IOERR;
     if (strcmp(name, "-") == 0)
         return write_to(stdout, false, tensor_name, value, error);
-    if (!safetensors)
-        snprintf(path, sizeof path, "%s", name);
-    struct stat info;
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) {
-        /* A pipe or a device is written as it is. */
-        FILE *stream = fopen(path, "wbe");
-        enum xop_status status =
-            stream ? write_to(stream, safetensors, wanted ? wanted : tensor_name, value, error)
-                   : xop_fail(error, XOP_UNAVAILABLE, "%s", strerror(errno));
-        if (stream && fclose(stream) != 0 && status == XOP_OK)
-            status = xop_fail(error, XOP_UNAVAILABLE, "%s", strerror(errno));
-        return status == XOP_OK ? XOP_OK : name_it(name, error);
-    }
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    int fd = mkstemp(beside);
-    mode_t mask = umask(0);
-    umask(mask);
-    FILE *stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    if (!stream || fchmod(fd, 0666 & ~mask) < 0) {
+    if (outfile_open(&out, safetensors ? path : name, error) != XOP_OK) {
         *exit_status = EX_CANTCREAT;
-        xop_fail(error, XOP_UNAVAILABLE, "%.300s: cannot be created: %s", name, strerror(errno));
-        if (fd >= 0)
-            unlink(beside);
         return error->status;
     }
     enum xop_status status =
-        write_to(stream, safetensors, wanted ? wanted : tensor_name, value, error);
-    if (fclose(stream) != 0 && status == XOP_OK)
-        status = xop_fail(error, XOP_UNAVAILABLE, "it cannot be written: %s", strerror(errno));
-    if (status == XOP_OK && rename(beside, path) < 0)
-        status = xop_fail(error, XOP_UNAVAILABLE, "it cannot be renamed: %s", strerror(errno));
-    if (status != XOP_OK) {
-        unlink(beside);
-        return name_it(name, error);
-    }
-    return XOP_OK;
+        write_to(out.stream, safetensors, wanted ? wanted : tensor_name, value, error);
+    status = status == XOP_OK ? outfile_finish(&out, error) : name_it(name, error);
+    outfile_close(&out);
+    return status;
 }

@@ -1,6 +1,8 @@
-/* Pages and plots of xopctl: escaping, numbers, and charts of awkward values. */
+/* Pages and plots of xopctl: escaping, numbers, charts of awkward values, files that appear whole.
+ */
 #include "client/xopctl/bench_plot.h"
 #include "client/xopctl/html.h"
+#include "client/xopctl/outfile.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -102,41 +104,41 @@ static void numbers_have_three_digits(void **state) {
 static void a_page_appears_whole_or_not_at_all(void **state) {
     char directory[] = "/tmp/xopd-page-XXXXXX", name[64];
     struct xop_error error;
-    struct html_file file;
+    struct outfile file;
     struct stat info;
     (void)state;
     assert_non_null(mkdtemp(directory));
     snprintf(name, sizeof name, "%s/page.html", directory);
-    assert_int_equal(html_file_open(&file, name, &error), XOP_OK);
+    assert_int_equal(outfile_open(&file, name, &error), XOP_OK);
     html_text(file.stream, "half");
-    html_file_close(&file);
+    outfile_close(&file);
     assert_int_equal(rmdir(directory), 0); /* nothing was left in it */
     assert_int_equal(mkdir(directory, 0700), 0);
-    assert_int_equal(html_file_open(&file, name, &error), XOP_OK);
+    assert_int_equal(outfile_open(&file, name, &error), XOP_OK);
     html_text(file.stream, "whole");
     assert_int_equal(stat(name, &info), -1);
-    assert_int_equal(html_file_finish(&file, &error), XOP_OK);
+    assert_int_equal(outfile_finish(&file, &error), XOP_OK);
     assert_int_equal(stat(name, &info), 0);
     assert_int_equal(info.st_size, 5);
-    html_file_close(&file);
+    outfile_close(&file);
     assert_int_equal(unlink(name), 0);
     assert_int_equal(rmdir(directory), 0);
 }
 
 static void a_page_that_cannot_be_made_is_told(void **state) {
     struct xop_error error;
-    struct html_file file;
+    struct outfile file;
     (void)state;
-    assert_int_not_equal(html_file_open(&file, "/nonexistent/page.html", &error), XOP_OK);
+    assert_int_not_equal(outfile_open(&file, "/nonexistent/page.html", &error), XOP_OK);
     assert_non_null(strstr(error.message, "/nonexistent/page.html: cannot be created"));
-    html_file_close(&file);
-    assert_int_not_equal(html_file_open(&file, "/tmp", &error), XOP_OK);
-    html_file_close(&file);
-    assert_int_equal(html_file_open(&file, "/dev/full", &error), XOP_OK);
+    outfile_close(&file);
+    assert_int_not_equal(outfile_open(&file, "/tmp", &error), XOP_OK);
+    outfile_close(&file);
+    assert_int_equal(outfile_open(&file, "/dev/full", &error), XOP_OK);
     html_text(file.stream, "lost");
-    assert_int_not_equal(html_file_finish(&file, &error), XOP_OK);
+    assert_int_not_equal(outfile_finish(&file, &error), XOP_OK);
     assert_non_null(strstr(error.message, "No space left"));
-    html_file_close(&file);
+    outfile_close(&file);
 }
 
 int main(void) {
