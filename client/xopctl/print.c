@@ -317,3 +317,26 @@ char *print_value(const struct value *value) {
     }
     return text.bytes;
 }
+
+/* ---- JSON ---- */
+
+static json_t *element_json(const struct value *value, int64_t i) {
+    if (value_is_integer(value->tensor.dtype))
+        return json_integer(value_get_integer(value, i));
+    double x = value_get(value, i);
+    if (isfinite(x))
+        return json_real(x);
+    return json_string(isnan(x) ? "nan" : x < 0 ? "-inf" : "inf");
+}
+
+static json_t *nested(const struct value *value, uint32_t d, int64_t at, int64_t count) {
+    if (d == value->tensor.rank)
+        return element_json(value, at);
+    json_t *list = json_array();
+    int64_t n = value->tensor.shape[d], inner = n ? count / n : 0;
+    for (int64_t i = 0; i < n; i++)
+        json_array_append_new(list, nested(value, d + 1, at + i * inner, inner));
+    return list;
+}
+
+json_t *print_json(const struct value *value) { return nested(value, 0, 0, value->n); }

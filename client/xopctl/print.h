@@ -7,7 +7,13 @@
 
 #include "value.h"
 
+#include <jansson.h>
+
 /* Returns an allocated string without a final newline; NULL where memory runs out. */
 char *print_value(const struct value *value);
+
+/* The elements as nested lists; what is not finite, which JSON lacks, as the strings nan, inf and
+ * -inf. */
+json_t *print_json(const struct value *value);
 
 #endif
