@@ -2,15 +2,18 @@
  * Measuring what requests take: the work (bench_work.c: an operator and its tensors), how a
  * connection carries tensors (bench_path.c), connections with requests in flight
  * (bench_load.c), what the bare device takes (bench_floor.c), the same work without a daemon
- * (bench_compare.c, bench_plain.c), the page (bench_report.c) and the verb that drives them
- * (bench.c). All of it is called from the main thread; bench_load.c starts threads and ends them
- * before it returns.
+ * (bench_compare.c, bench_plain.c), beside a client that floods (bench_fairness.c), short runs of
+ * many sizes (bench_sweep.c), what is told
+ * (bench_print.c, bench_report.c, bench_charts.c) and the verb that drives them (bench.c,
+ * bench_options.c). All of it is called from the main thread; bench_load.c starts threads and ends
+ * them before it returns.
  */
 #ifndef XOPCTL_BENCH_H
 #define XOPCTL_BENCH_H
 
 #include "attrs.h"
 #include "histogram.h"
+#include "outfile.h"
 #include "session.h"
 #include "value.h"
 
@@ -40,10 +43,11 @@ struct bench_options {
     const char *attrs[XOP_MAX_ATTRS];
     uint32_t nattrs;
     uint32_t clients, inflight;
+    uint32_t flood; /* 0: no such measurement */
     enum bench_path path;
     double seconds;
     const char *report; /* a file's name, or NULL */
-    bool compare, no_shm;
+    bool compare, no_shm, json;
     uint64_t spin_us;
 };
 
@@ -59,7 +63,7 @@ uint64_t bench_now_ns(void);
 struct bench_work {
     const char *op;
     enum xop_pass pass;
-    struct attrs attrs;
+    const struct attrs *attrs;
     struct value inputs[XOP_MAX_INPUTS];  /* dtype NONE where one is optional */
     struct xop_tensor in[XOP_MAX_INPUTS]; /* the same, without data where the shape is enough */
     uint32_t nin;
@@ -68,10 +72,11 @@ struct bench_work {
     int64_t elements; /* of the first input */
 };
 
-/* Makes tensors for an operator of the describe document and runs it once. NULL-free on failure:
- * nothing is to be freed then. */
+/* Makes tensors for an operator of the describe document and runs it once. attrs stays the
+ * caller's while the work is used. On failure nothing is to be freed. */
 enum xop_status bench_work_make(struct session *session, const struct bench_options *options,
-                                json_t *op, struct bench_work *work, struct xop_error *error);
+                                json_t *op, const struct attrs *attrs, struct bench_work *work,
+                                struct xop_error *error);
 void bench_work_free(struct bench_work *work);
 
 /* ---- Requests that run at the same time on one connection ---- */
@@ -109,6 +114,22 @@ struct bench_client {
 enum xop_status bench_path_open(struct bench_client *client, struct xop_error *error);
 void bench_path_close(struct bench_client *client);
 
+/* ---- What the bare device takes ---- */
+
+/* Nanoseconds; 0: not known, and then `why` says why. */
+struct bench_floor {
+    double direct_ns,
+        device_ns; /* with host memory, as frames and shared memory are; with its own */
+    char why[256];
+};
+
+/* Asks the server to time its device on so many bytes, and keeps the smaller times of several such
+ * calls. */
+void bench_floor_probe(struct session *session, const struct bench_work *work,
+                       struct bench_floor *floor);
+/* The one that a path is to be compared with. */
+double bench_floor_of(const struct bench_floor *floor, enum bench_path path);
+
 /* ---- Measuring ---- */
 
 struct bench_load {
@@ -116,14 +137,17 @@ struct bench_load {
     const char *address;
     enum bench_path path;
     uint32_t clients, inflight;
+    uint32_t flood; /* requests in flight of one connection more, which is not measured; 0: none */
     double seconds;
     uint64_t spin_us;
-    const char *progress; /* what the progress bar is called; NULL: there is none */
+    const char *name; /* for the progress bar */
+    bool progress;    /* whether there is one */
 };
 
 struct bench_figures {
     struct histogram latency, queue, run; /* nanoseconds */
     double seconds, requests_per_s, bytes_per_s, batch_mean;
+    double flood_per_s; /* requests a second of the connection that floods */
     uint64_t requests, errors;
     struct xop_error error; /* the first of those errors */
 };
@@ -132,5 +156,99 @@ struct bench_figures {
  * it fails where nothing could be measured. */
 enum xop_status bench_measure(const struct bench_load *load, struct bench_figures *figures,
                               struct xop_error *error);
+
+/* ---- The same work without a daemon ---- */
+
+struct bench_row {
+    char name[64], why[256]; /* why it has no time */
+    double ns;               /* the median; 0: not known */
+};
+
+struct bench_comparison {
+    struct bench_row rows[8];
+    uint32_t n;
+};
+
+/* load: how to reach the daemon, and work that is square_bias, forward, f32 and of equal shapes.
+ * DATA_LOSS where values differ. */
+enum xop_status bench_compare(const struct bench_load *load, struct bench_comparison *comparison,
+                              struct xop_error *error);
+void bench_compare_print(const struct bench_comparison *comparison);
+json_t *bench_compare_json(const struct bench_comparison *comparison);
+
+/* ---- Beside a client that floods ---- */
+
+struct bench_fairness {
+    struct histogram alone, beside; /* latencies; alone.total is 0: not measured */
+    double flood_per_s;             /* of the client that floods, the mean */
+};
+
+/* What load measures, in turns alone and beside a connection with `flood` requests in flight. */
+enum xop_status bench_fairness(const struct bench_load *load, uint32_t flood,
+                               struct bench_fairness *fairness, struct xop_error *error);
+/* The p99 beside the flood over the one alone. */
+double bench_fairness_ratio(const struct bench_fairness *fairness);
+
+/* ---- By size and by number of clients, for the report ---- */
+
+#define BENCH_SIZES 9
+#define BENCH_CROWDS 5
+
+struct bench_sample {
+    double p50_ns, requests_per_s, bytes_per_s, batch_mean; /* all 0: not measured */
+};
+
+struct bench_sweep {
+    struct {
+        int64_t elements;
+        uint64_t bytes; /* of a request's inputs and outputs */
+        struct bench_floor floor;
+        struct bench_sample paths[BENCH_PATHS];
+    } sizes[BENCH_SIZES];
+    struct {
+        uint32_t clients;
+        struct bench_sample sample;
+    } crowds[BENCH_CROWDS];
+    uint32_t nsizes, ncrowds;
+    char why[320]; /* why something is missing: the first reason */
+};
+
+/* ---- A run of the verb ---- */
+
+struct bench {
+    struct session *session;
+    struct bench_options options;
+    int argc;
+    char **argv;
+    json_t *ping, *description, *op; /* op: in the description */
+    struct attrs attrs;
+    struct bench_work work;
+    struct bench_load load;
+    struct bench_floor floor; /* probed before and after */
+    struct bench_figures figures;
+    struct bench_comparison comparison; /* n is 0 where none was asked for */
+    struct bench_fairness fairness;
+    struct bench_sweep sweep;
+};
+
+/* Short runs with other sizes and numbers of clients than the options'. DATA_LOSS where values
+ * differ; all else that cannot be measured is left out. */
+enum xop_status bench_sweep(struct bench *bench, struct xop_error *error);
+
+/* Fills options, which hold the defaults. Returns 0 or the exit status, having told why. */
+int bench_parse(struct bench_options *options, int argc, char **argv);
+
+const char *bench_pass_name(enum xop_pass pass);
+void bench_print_header(const struct bench *bench);
+void bench_print(const struct bench *bench);
+json_t *bench_json(const struct bench *bench);
+
+/* ---- The report ---- */
+
+enum xop_status bench_report_write(struct outfile *file, const struct bench *bench,
+                                   struct xop_error *error);
+void bench_chart_latency(FILE *out, const struct bench *bench);
+void bench_chart_sizes(FILE *out, const struct bench *bench);
+void bench_chart_crowds(FILE *out, const struct bench *bench);
 
 #endif

@@ -157,7 +157,7 @@ static void show(const struct bench_load *load, double elapsed, uint64_t answere
     memset(bar, ' ', sizeof bar - 1);
     memset(bar, '#', full);
     bar[sizeof bar - 1] = 0;
-    fprintf(stderr, "\r\033[K%s [%s] %.1f of %.1f s, %llu requests", load->progress, bar, elapsed,
+    fprintf(stderr, "\r\033[K%s [%s] %.1f of %.1f s, %llu requests", load->name, bar, elapsed,
             load->seconds, (unsigned long long)answered);
 }
 
@@ -181,17 +181,26 @@ static void pass_time(const struct bench_load *load, struct bench_client *client
         fprintf(stderr, "\r\033[K");
 }
 
+/* Those that are measured, and the one that floods behind them. */
+static uint32_t connections(const struct bench_load *load) {
+    return load->clients + (load->flood > 0);
+}
+
 static void gather(const struct bench_load *load, struct bench_client *clients, double seconds,
                    struct bench_figures *figures) {
     double launches = 0;
-    for (uint32_t i = 0; i < load->clients; i++) {
+    for (uint32_t i = 0; i < connections(load); i++) {
+        if (clients[i].errors > 0 && figures->errors == 0)
+            figures->error = clients[i].error;
+        figures->errors += clients[i].errors;
+        if (i == load->clients)
+            figures->flood_per_s = (double)clients[i].latency.total / seconds;
+        if (i >= load->clients)
+            continue;
         histogram_merge(&figures->latency, &clients[i].latency);
         histogram_merge(&figures->queue, &clients[i].queue);
         histogram_merge(&figures->run, &clients[i].run);
         launches += clients[i].launches;
-        if (clients[i].errors > 0 && figures->errors == 0)
-            figures->error = clients[i].error;
-        figures->errors += clients[i].errors;
     }
     figures->seconds = seconds;
     figures->requests = figures->latency.total;
@@ -204,15 +213,15 @@ static void gather(const struct bench_load *load, struct bench_client *clients, 
 static enum xop_status race(const struct bench_load *load, struct bench_client *clients,
                             struct bench_race *track, struct bench_figures *figures,
                             struct xop_error *error) {
-    pthread_t *threads = calloc(load->clients, sizeof *threads);
-    uint32_t started = 0;
+    uint32_t started = 0, wanted = connections(load);
+    pthread_t *threads = calloc(wanted, sizeof *threads);
     double warm_up = load->seconds / 4 < WARM_UP_S ? load->seconds / 4 : WARM_UP_S;
     if (!threads)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
-    while (started < load->clients &&
+    while (started < wanted &&
            pthread_create(&threads[started], NULL, run_client, &clients[started]) == 0)
         started++;
-    bool all = started == load->clients;
+    bool all = started == wanted;
     if (all)
         pass_time(load, clients, warm_up, false);
     uint64_t start = bench_now_ns();
@@ -240,17 +249,18 @@ enum xop_status bench_measure(const struct bench_load *load, struct bench_figure
     struct xop_client_options options = {.size = sizeof options,
                                          .agent = "xopctl bench " XOP_VERSION};
     struct bench_race track = {WARM_UP, load->spin_us * 1000};
-    struct bench_client *clients = calloc(load->clients, sizeof *clients);
+    uint32_t n = connections(load);
+    struct bench_client *clients = calloc(n, sizeof *clients);
     enum xop_status status = XOP_OK;
     memset(figures, 0, sizeof *figures);
     if (!clients)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
-    for (uint32_t i = 0; i < load->clients && status == XOP_OK; i++) {
+    for (uint32_t i = 0; i < n && status == XOP_OK; i++) {
         struct bench_client *client = &clients[i];
         client->work = load->work;
         client->race = &track;
         client->path = load->path;
-        client->nslots = load->inflight;
+        client->nslots = i < load->clients ? load->inflight : load->flood;
         status = bench_interrupted
                      ? xop_fail(error, XOP_CANCELLED, "interrupted before anything was measured")
                      : xop_client_open(load->address, &options, &client->connection, error);
@@ -259,9 +269,9 @@ enum xop_status bench_measure(const struct bench_load *load, struct bench_figure
     }
     if (status == XOP_OK)
         status = race(load, clients, &track, figures, error);
-    for (uint32_t i = 0; i < load->clients; i++) {
-        xop_client_close(clients[i].connection);
+    for (uint32_t i = 0; i < n; i++) {
         bench_path_close(&clients[i]);
+        xop_client_close(clients[i].connection);
     }
     free(clients);
     return status;

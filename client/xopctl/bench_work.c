@@ -1,4 +1,5 @@
 #include "bench.h"
+#include "lookup.h"
 #include "verify.h"
 
 #include <stdlib.h>
@@ -6,11 +7,6 @@
 
 #define SEED 1
 #define DISTINCT 65521 /* a prime: numbers repeat, but neither rows nor blocks look the same */
-
-static const char *text(json_t *object, const char *key) {
-    const char *value = json_string_value(json_object_get(object, key));
-    return value ? value : "";
-}
 
 /* ---- Tensors ---- */
 
@@ -104,8 +100,8 @@ static enum xop_status run_once(struct session *session, const struct bench_work
                                   .pass = pass,
                                   .in = work->in,
                                   .nin = work->nin,
-                                  .attrs = work->attrs.list,
-                                  .nattrs = work->attrs.n};
+                                  .attrs = work->attrs->list,
+                                  .nattrs = work->attrs->n};
     while (request.nin > 0 && request.in[request.nin - 1].dtype == XOP_DTYPE_NONE)
         request.nin--;
     if (xop_run(session->client, &request, result) == XOP_OK)
@@ -140,13 +136,6 @@ static enum xop_status try_forward(struct session *session, const struct bench_o
 
 /* ---- Backward ---- */
 
-static int index_of(json_t *list, const char *name) {
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) if (strcmp(text(item, "name"), name) == 0) return (int)i;
-    return -1;
-}
-
 /* Copies a tensor whose memory is somebody else's. */
 static enum xop_status copy(struct value *to, const struct xop_tensor *from,
                             struct xop_error *error) {
@@ -166,9 +155,9 @@ static enum xop_status place_backward(json_t *op, struct bench_work *work,
     size_t i;
     error->status = XOP_OK;
     json_array_foreach(json_object_get(json_object_get(op, "backward"), "inputs"), i, input) {
-        const char *name = text(input, "name");
-        int gradient = strncmp(name, "grad_", 5) == 0 ? index_of(outs, name + 5) : -1;
-        int in = index_of(ins, name), out = gradient >= 0 ? gradient : index_of(outs, name);
+        const char *name = lookup_text(input, "name");
+        int gradient = strncmp(name, "grad_", 5) == 0 ? lookup_index(outs, name + 5) : -1;
+        int in = lookup_index(ins, name), out = gradient >= 0 ? gradient : lookup_index(outs, name);
         if (n == XOP_MAX_INPUTS || error->status != XOP_OK)
             break;
         if (in >= 0 && gradient < 0) {
@@ -212,16 +201,16 @@ static void count_bytes(struct bench_work *work) {
 }
 
 enum xop_status bench_work_make(struct session *session, const struct bench_options *options,
-                                json_t *op, struct bench_work *work, struct xop_error *error) {
+                                json_t *op, const struct attrs *attrs, struct bench_work *work,
+                                struct xop_error *error) {
     json_t *inputs = json_object_get(json_object_get(op, "forward"), "inputs");
     struct xop_result *forward = NULL;
     memset(work, 0, sizeof *work);
     work->op = options->op;
     work->pass = options->pass;
-    enum xop_status status = attrs_parse(&work->attrs, op, options->attrs, options->nattrs, error);
-    if (status == XOP_OK)
-        status = try_forward(session, options, inputs, work, &forward, error);
-    if (status == XOP_OK && options->pass == XOP_BACKWARD) {
+    work->attrs = attrs;
+    enum xop_status status = try_forward(session, options, inputs, work, &forward, error);
+    if (status == XOP_OK && forward && options->pass == XOP_BACKWARD) {
         status = place_backward(op, work, forward, error);
         xop_result_free(forward);
         forward = NULL;
@@ -229,7 +218,7 @@ enum xop_status bench_work_make(struct session *session, const struct bench_opti
             status = run_once(session, work, XOP_BACKWARD, &forward, error);
     }
     work->expected = forward;
-    if (status == XOP_OK)
+    if (status == XOP_OK && forward)
         count_bytes(work);
     else
         bench_work_free(work);

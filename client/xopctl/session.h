@@ -29,6 +29,12 @@ int session_exit(enum xop_status status);
 /* Connects; on failure it has told the user, and *exit_status is set. */
 bool session_connect(struct session *session, int *exit_status);
 
+/* From so many bytes of inputs and outputs on, tensors go through memory shared with the daemon:
+ * for less, setting it up takes longer than sending them. */
+#define SHARE_FROM_BYTES (64 * 1024)
+/* Whether memory can be shared with the server at an address as xop_client_address says it. */
+bool session_shares_memory(const char *address);
+
 /* Tells a failure and returns exit_status. */
 int session_fail(struct session *session, int exit_status, enum xop_status status,
                  const char *format, ...) XOP_PRINTF(4, 5);

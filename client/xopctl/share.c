@@ -33,7 +33,7 @@ static bool reserve(const struct xop_tensor *tensor, uint64_t *where, uint64_t *
 void share_open(struct share *share, struct xop_client *client, json_t *pass,
                 struct xop_request *request) {
     size_t nout = json_array_size(json_object_get(pass, "outputs"));
-    uint64_t in_at[XOP_MAX_INPUTS], out_at[XOP_MAX_OUTPUTS], all = 0, bytes;
+    uint64_t in_at[XOP_MAX_INPUTS] = {0}, out_at[XOP_MAX_OUTPUTS] = {0}, all = 0, bytes;
     bool placed[XOP_MAX_OUTPUTS] = {false};
     struct xop_error error;
     memset(share, 0, sizeof *share);
