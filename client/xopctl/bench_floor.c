@@ -29,6 +29,7 @@ void bench_floor_probe(struct session *session, const struct bench_work *work,
     xop_result_free(result);
 }
 
+/* A device without memory of its own, the CPU, keeps residents in the host's. */
 double bench_floor_of(const struct bench_floor *floor, enum bench_path path) {
-    return path == BENCH_RESIDENT ? floor->device_ns : floor->direct_ns;
+    return path == BENCH_RESIDENT && floor->device_ns > 0 ? floor->device_ns : floor->direct_ns;
 }

@@ -53,7 +53,8 @@ void bench_print(const struct bench *b) {
     double floor = bench_floor_of(&b->floor, o->path);
     if (floor > 0)
         printf("floor    %.1f us by the bare device %s; p50 is %.2f of it\n", floor / 1e3,
-               o->path == BENCH_RESIDENT ? "in its own memory" : "on host memory",
+               o->path == BENCH_RESIDENT && b->floor.device_ns > 0 ? "in its own memory"
+                                                                   : "on host memory",
                histogram_at(&f->latency, 0.5) / floor);
     else
         printf("floor    unknown: %s\n", b->floor.why);

@@ -145,6 +145,13 @@ static void results(FILE *out, const struct bench *b) {
             histogram_at(&f->latency, 0.5) / floor);
     else
         row(out, "floor", "unknown: %s", b->floor.why);
+    if (b->fairness.beside.total > 0)
+        row(out, "beside a client that floods",
+            "p99 %.1f \xc2\xb5s, alone %.1f \xc2\xb5s: %.2f of it; the flood: %u in flight, "
+            "%.0f requests/s",
+            histogram_at(&b->fairness.beside, 0.99) / 1e3,
+            histogram_at(&b->fairness.alone, 0.99) / 1e3, bench_fairness_ratio(&b->fairness),
+            b->options.flood, b->fairness.flood_per_s);
     row(out, "bytes a request", "%llu in, %llu out", (unsigned long long)b->work.bytes_in,
         (unsigned long long)b->work.bytes_out);
     fputs("</table></div>\n</section>\n", out);

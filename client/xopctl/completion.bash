@@ -4,30 +4,35 @@ _xopctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         -s | --server) server=(-s "${COMP_WORDS[++i]}") ;;
-        ops | run | verify | stats | ping | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | ping | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify stats ping help version' options='--server --help --version' ;;
+    '') names='ops run verify bench stats ping help version' options='--server --help --version' ;;
     ops) options='--json' ;;
-    run) options='--in --grad --out --attr --dtype --deadline --backward --check --json' ;;
+    run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;
+    bench)
+        options='--shape --dtype --backward --attr --clients --inflight --path --no-shm --seconds
+            --spin-us --flood --compare --report --json'
+        ;;
     stats) options='--watch --json' ;;
     ping) options='--json' ;;
-    help) names='ops run verify stats ping' ;;
+    help) names='ops run verify bench stats ping' ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
         return
     fi
     case $verb in
-    ops | run | verify)
+    ops | run | verify | bench)
         names=$(xopctl "${server[@]}" ops 2>/dev/null | awk 'NR > 1 { print $1 }')
         ;;
     esac
     case ${COMP_WORDS[COMP_CWORD - 1]} in
-    --in | --grad | --out) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    --path) mapfile -t COMPREPLY < <(compgen -W 'inline shm resident' -- "$word") ;;
+    --in | --grad | --out | --report) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$names" -- "$word") ;;
     esac
 }
