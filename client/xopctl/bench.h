@@ -48,7 +48,7 @@ struct bench_options {
     double seconds;
     const char *report; /* a file's name, or NULL */
     bool compare, no_shm, json;
-    uint64_t spin_us;
+    uint32_t spin_us; /* as xop_client_options has it */
 };
 
 /* Set by an interrupt: what measures stops, and what was measured so far is told. */
@@ -101,8 +101,7 @@ struct bench_client {
     unsigned char *outputs;     /* memory for the outputs of all slots, on the path inline */
     struct xop_memory *memory;  /* on the path shm */
     struct histogram latency, queue, run;
-    double launches;   /* the sum of 1/batch */
-    uint64_t finished; /* in the warm-up too */
+    double launches; /* the sum of 1/batch */
     uint64_t errors;
     struct xop_error error;    /* the first one's */
     _Atomic uint64_t answered; /* the main thread looks at these two */
@@ -139,7 +138,7 @@ struct bench_load {
     uint32_t clients, inflight;
     uint32_t flood; /* requests in flight of one connection more, which is not measured; 0: none */
     double seconds;
-    uint64_t spin_us;
+    uint32_t spin_us;
     const char *name; /* for the progress bar */
     bool progress;    /* whether there is one */
 };

@@ -1,7 +1,6 @@
 /* Connections with requests in flight: one thread each, which counts for itself. */
 #include "bench.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@ enum phase { WARM_UP, MEASURE, STOP };
 
 struct bench_race {
     _Atomic int phase;
-    uint64_t spin_ns;
 };
 
 volatile sig_atomic_t bench_interrupted;
@@ -88,7 +86,6 @@ static void on_done(void *arg, struct xop_result *result) {
     uint64_t now = bench_now_ns();
     int phase = phase_of(client);
     client->flying--;
-    client->finished++;
     if (phase == MEASURE)
         count(client, result, now - slot->started_ns);
     else if (result->error.status == XOP_UNAVAILABLE)
@@ -99,28 +96,9 @@ static void on_done(void *arg, struct xop_result *result) {
         submit(slot);
 }
 
-/* Looks at the connection without sleeping as long as something came within the last spin_ns. */
-static void spin(struct bench_client *client) {
-    uint64_t last = bench_now_ns();
-    while (client->flying > 0) {
-        uint64_t finished = client->finished;
-        if (xop_client_dispatch(client->connection, NULL) != XOP_OK)
-            return;
-        uint64_t now = bench_now_ns();
-        if (client->finished != finished) {
-            last = now;
-        } else if (now - last > client->race->spin_ns) {
-            struct pollfd ready = {xop_client_descriptor(client->connection),
-                                   xop_client_events(client->connection), 0};
-            poll(&ready, 1, -1);
-            last = bench_now_ns();
-        }
-    }
-}
-
 static void *run_client(void *arg) {
     struct bench_client *client = arg;
-    if (client->nslots == 1 && client->race->spin_ns == 0) {
+    if (client->nslots == 1) {
         run_one_by_one(client);
         return NULL;
     }
@@ -128,8 +106,6 @@ static void *run_client(void *arg) {
         client->slots[i].started_ns = bench_now_ns();
         submit(&client->slots[i]);
     }
-    if (client->race->spin_ns > 0)
-        spin(client);
     while (client->flying > 0 && xop_client_wait(client->connection, 0, NULL) == XOP_OK)
         continue;
     return NULL;
@@ -246,9 +222,9 @@ static enum xop_status race(const struct bench_load *load, struct bench_client *
 
 enum xop_status bench_measure(const struct bench_load *load, struct bench_figures *figures,
                               struct xop_error *error) {
-    struct xop_client_options options = {.size = sizeof options,
-                                         .agent = "xopctl bench " XOP_VERSION};
-    struct bench_race track = {WARM_UP, load->spin_us * 1000};
+    struct xop_client_options options = {
+        .size = sizeof options, .agent = "xopctl bench " XOP_VERSION, .spin_us = load->spin_us};
+    struct bench_race track = {WARM_UP};
     uint32_t n = connections(load);
     struct bench_client *clients = calloc(n, sizeof *clients);
     enum xop_status status = XOP_OK;

@@ -80,7 +80,10 @@ static bool set_seconds(struct bench_options *options, const char *from) {
 }
 
 static bool set_spin(struct bench_options *options, const char *from) {
-    return read_count(from, 0, 1000000, &options->spin_us);
+    uint64_t us;
+    bool good = read_count(from, 0, 1000000, &us);
+    options->spin_us = us > 0 ? (uint32_t)us : XOP_SPIN_NEVER;
+    return good;
 }
 
 static bool set_report(struct bench_options *options, const char *from) {
