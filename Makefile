@@ -294,6 +294,11 @@ bench-message: $(OUT)/bench/bench_message
 bench-worker: $(OUT)/bench/bench_worker
 	$(Q)$<
 
+## bench-restart  how long clients feel that a worker was killed (XOP_BACKEND=cpu or cuda)
+.PHONY: bench-restart
+bench-restart: all
+	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_restart.py
+
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)
 
