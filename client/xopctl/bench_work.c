@@ -119,7 +119,7 @@ static enum xop_status run_once(struct session *session, const struct bench_work
 static enum xop_status try_forward(struct session *session, const struct bench_options *options,
                                    json_t *inputs, struct bench_work *work,
                                    struct xop_result **result, struct xop_error *error) {
-    struct xop_error other;
+    struct xop_error other = {0};
     int relations = options->nshapes > 1 || json_array_size(inputs) < 2 ? 1 : RELATIONS;
     for (int relation = 0; relation < relations; relation++) {
         struct xop_error *into = relation == 0 ? error : &other;
