@@ -71,8 +71,8 @@ static const struct key keys[] = {
      "groups that run at once; 0: the backend's choice"},
     {"device", "threads", NUMBER, AT(threads), 0, 0, 1024, "",
      "compute threads of the CPU backend; 0: one less than the cores"},
-    {"device", "poll_us", NUMBER, AT(poll_us), 50, 0, 1000000, "us",
-     "how long a worker polls for more work before it sleeps"},
+    {"device", "poll_us", NUMBER, AT(poll_us), 100, 0, 1000000, "us",
+     "how long a worker polls for more work before it sleeps, while work is frequent"},
     {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most"},
     {"batch", "max_delay_us", NUMBER, AT(batch_max_delay_us), 0, 0, 1000000, "us",
      "how long a request may wait for company"},
@@ -107,7 +107,7 @@ void config_defaults(struct config *config) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     config->io_threads = cores >= 8 ? 4 : cores >= 4 ? 2 : 1;
     /* Where a core can be spared; where not, polling takes it from whoever has the answer. */
-    config->io_poll_us = cores >= 8 ? 50 : 0;
+    config->io_poll_us = cores >= 8 ? 100 : 0;
 }
 
 static enum xop_status set_number(uint64_t *out, const struct key *key, const char *value,
