@@ -1,7 +1,8 @@
-/* Functions that read take the position of a value and return the one behind it, or NULL for what is
- * left to the general decoder. They read from a copy of the header, behind which more may be read, so
- * that it is enough to look once a key or element whether the end was passed: what stands beyond it
- * is never taken for a part of the header, because the last position has to be the very end. */
+/* Functions that read take the position of a value and return the one behind it, or NULL for what
+ * is left to the general decoder. They read from a copy of the header, behind which more may be
+ * read, so that it is enough to look once a key or element whether the end was passed: what stands
+ * beyond it is never taken for a part of the header, because the last position has to be the very
+ * end. */
 #include "message_decoding.h"
 
 #include <endian.h>

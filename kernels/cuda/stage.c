@@ -132,7 +132,8 @@ static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
         kept = ranges_find(ranges, keep, bytes);
         if (!kept || !kept->on_device)
             return fail_place(operand, "what is kept of ", "the device's", error);
-        /* An output comes from where it is computed: at its place on the device, else in the keep. */
+        /* An output comes from where it is computed: at its place on the device, else in the keep.
+         */
         if (keep != at && operand->output && range->on_device)
             add_copy(stage, operand, keep, direct_of(kept, keep), bytes)->there = at;
         else if (keep != at)
