@@ -269,6 +269,7 @@ static inline bool check_tensors(const struct fast *f, struct message_tensor *li
     uint64_t allowed = f->decoder->words.tensors[type][input];
     bool needed = type == MESSAGE_PUT || type == MESSAGE_GET || type == MESSAGE_EXPORT;
     for (uint32_t i = 0; i < count; i++) {
+        /* Set for every one that was counted. NOLINTNEXTLINE(clang-analyzer-core.*) */
         unsigned seen = given->seen[i];
         if (seen < GIVEN_NIL) {
             if (!(allowed >> (seen & (MESSAGE_HAS_ACCESS - 1)) & 1))
@@ -288,6 +289,7 @@ static inline bool fill_body(const struct message_tensor *list, const struct giv
                              uint32_t count, uint64_t body) {
     uint64_t end = 0;
     for (uint32_t i = 0; i < count; i++) {
+        /* As above. NOLINTNEXTLINE(clang-analyzer-core.*) */
         uint64_t begin = list[i].offset, bytes = given->bytes[i];
         if (list[i].place != PLACE_BODY)
             continue;

@@ -162,7 +162,7 @@ static size_t whole_pages(size_t bytes) {
 enum xop_status xop_memory_create(size_t bytes, struct xop_memory **out, struct xop_error *error) {
     struct xop_error local;
     size_t whole = whole_pages(bytes);
-    error = error ? error : &local;
+    error = state_error(error, &local);
     *out = NULL;
     if (whole == 0)
         return xop_fail(error, bytes ? XOP_RESOURCE_EXHAUSTED : XOP_INVALID_ARGUMENT,
@@ -305,7 +305,7 @@ enum xop_status xop_memory_attach(struct xop_client *client, struct xop_memory *
                                   struct xop_error *error) {
     struct composed composed;
     struct xop_error local;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     if (check_memory(client, memory, error) != XOP_OK)
         return error->status;
     if (!client->address.is_unix)
@@ -334,7 +334,7 @@ enum xop_status xop_memory_detach(struct xop_client *client, struct xop_memory *
                                   struct xop_error *error) {
     struct composed composed;
     struct xop_error local;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     if (check_memory(client, memory, error) != XOP_OK)
         return error->status;
     pthread_mutex_lock(&memory->lock);

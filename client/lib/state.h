@@ -129,4 +129,10 @@ void pump_answered(struct xop_client *client, struct call *call);
 void receive_some(struct xop_client *client);
 extern const struct reader_handler receive_handler;
 
+/* Where the caller takes no error, its sentence goes to the function's own. */
+static inline struct xop_error *state_error(struct xop_error *error, struct xop_error *own) {
+    xop_error_clear(own);
+    return error ? error : own;
+}
+
 #endif

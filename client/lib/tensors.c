@@ -18,7 +18,8 @@ struct copy {
 /* The largest piece of whole elements; 0: a request does not hold one. */
 static uint64_t piece_bytes(const struct xop_client *client, const struct xop_tensor *tensor) {
     uint64_t most = client->max_body < PIECE_BYTES ? client->max_body : PIECE_BYTES;
-    return most - most % xop_dtype_size(tensor->dtype);
+    size_t size = xop_dtype_size(tensor->dtype);
+    return size ? most - most % size : 0;
 }
 
 static enum xop_status make_pieces(struct xop_client *client, enum message_type type,
@@ -90,7 +91,7 @@ static enum xop_status move(struct xop_client *client, enum message_type type, u
         return error->status;
     pthread_mutex_lock(&client->lock);
     enum xop_status status = prepare(client, type, handle, tensor, &copy, error);
-    if (status == XOP_OK && done) {
+    if (status == XOP_OK && done && copy.call) {
         copy.call->done = done;
         copy.call->arg = arg;
         status = run_start(client, copy.call, copy.pieces, error);
@@ -109,20 +110,20 @@ static enum xop_status needs_function(struct xop_error *error) {
 enum xop_status xop_put(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
                         struct xop_error *error) {
     struct xop_error local;
-    return move(client, MESSAGE_PUT, handle, tensor, NULL, NULL, error ? error : &local);
+    return move(client, MESSAGE_PUT, handle, tensor, NULL, NULL, state_error(error, &local));
 }
 
 enum xop_status xop_get(struct xop_client *client, uint64_t handle, const struct xop_tensor *tensor,
                         struct xop_error *error) {
     struct xop_error local;
-    return move(client, MESSAGE_GET, handle, tensor, NULL, NULL, error ? error : &local);
+    return move(client, MESSAGE_GET, handle, tensor, NULL, NULL, state_error(error, &local));
 }
 
 enum xop_status xop_submit_put(struct xop_client *client, uint64_t handle,
                                const struct xop_tensor *tensor, xop_done_fn done, void *arg,
                                struct xop_error *error) {
     struct xop_error local;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     return done ? move(client, MESSAGE_PUT, handle, tensor, done, arg, error)
                 : needs_function(error);
 }
@@ -131,7 +132,7 @@ enum xop_status xop_submit_get(struct xop_client *client, uint64_t handle,
                                const struct xop_tensor *tensor, xop_done_fn done, void *arg,
                                struct xop_error *error) {
     struct xop_error local;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     return done ? move(client, MESSAGE_GET, handle, tensor, done, arg, error)
                 : needs_function(error);
 }
@@ -139,7 +140,7 @@ enum xop_status xop_submit_get(struct xop_client *client, uint64_t handle,
 enum xop_status xop_free(struct xop_client *client, uint64_t handle, struct xop_error *error) {
     struct xop_error local;
     struct composed composed;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     if (check_handle(client, handle, error) != XOP_OK)
         return error->status;
     compose_plain(&composed, MESSAGE_FREE, OUTCOME_PLAIN);
@@ -151,7 +152,7 @@ enum xop_status xop_submit_free(struct xop_client *client, uint64_t handle, xop_
                                 void *arg, struct xop_error *error) {
     struct xop_error local;
     struct composed composed;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     if (!done)
         return needs_function(error);
     if (check_handle(client, handle, error) != XOP_OK)
@@ -190,7 +191,7 @@ enum xop_status xop_export(struct xop_client *client, uint64_t handle,
     struct composed composed;
     struct xop_result *result = NULL;
     uint64_t length = 0;
-    error = error ? error : &local;
+    error = state_error(error, &local);
     *descriptor = -1;
     if (bytes)
         *bytes = 0;

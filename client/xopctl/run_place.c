@@ -107,7 +107,7 @@ bool run_needs_forward(struct job *job) {
 
 bool run_place_backward(struct job *job) {
     json_t *inputs = json_object_get(job->pass, "inputs"), *input;
-    struct xop_tensor placed[XOP_MAX_INPUTS];
+    struct xop_tensor placed[XOP_MAX_INPUTS] = {{XOP_DTYPE_NONE, 0, {0}, NULL}};
     size_t i;
     json_array_foreach(inputs, i, input) {
         if (i == XOP_MAX_INPUTS)

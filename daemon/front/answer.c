@@ -117,6 +117,7 @@ void answer_failure(struct connection *c, uint64_t id, const struct xop_error *e
     m->error = error->message;
     m->started = started;
     send_simple(c, m);
+    m->error = NULL; /* the caller's */
 }
 
 void answer_ok(struct connection *c, uint64_t id) { send_simple(c, blank(MESSAGE_RESULT, id)); }
@@ -239,6 +240,7 @@ void answer_error(struct connection *c, const struct xop_error *error) {
     m->status = error->status;
     m->error = error->message;
     send_simple(c, m);
+    m->error = NULL; /* the caller's */
 }
 
 void answer_goaway(struct connection *c, const char *why) {

@@ -242,10 +242,11 @@ enum xop_status operands_arrive(struct request *request, struct connection *c,
 
 /* A row of elements: what a copy moves. */
 static struct seam_tensor row(enum xop_dtype dtype, uint64_t bytes, enum seam_place place) {
+    size_t size = xop_dtype_size(dtype);
     return (struct seam_tensor){.dtype = (uint8_t)dtype,
                                 .rank = 1,
                                 .place = (uint8_t)place,
-                                .shape = {(int64_t)(bytes / xop_dtype_size(dtype))}};
+                                .shape = {size ? (int64_t)(bytes / size) : 0}};
 }
 
 static struct xop_tensor whole_of(const struct message_tensor *from) {

@@ -432,7 +432,7 @@ static void unlink_connection(struct connection *c) {
 }
 
 static bool is_unix(int fd) {
-    struct sockaddr_storage name;
+    struct sockaddr_storage name = {.ss_family = AF_UNSPEC};
     socklen_t length = sizeof name;
     return getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.ss_family == AF_UNIX;
 }

@@ -441,7 +441,9 @@ void memory_exported(struct io_thread *thread, uint64_t number, int fd) {
 }
 
 void memory_close(struct io_thread *thread) {
-    while (thread->memories)
-        memory_free(thread->memories);
+    for (struct memory *memory = thread->memories, *next; memory; memory = next) {
+        next = memory->next;
+        memory_free(memory);
+    }
     thread->slabs = NULL;
 }

@@ -66,7 +66,7 @@ static enum xop_status ready_copy(struct request *request, struct xop_error *err
     if (resident_readable(from, 0, 0, error) != XOP_OK && error->status == XOP_NOT_FOUND)
         return error->status;
     uint64_t size = xop_dtype_size(from->dtype);
-    if (staying->offset % size != 0 || staying->bytes % size != 0)
+    if (size == 0 || staying->offset % size != 0 || staying->bytes % size != 0)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "%llu bytes from %llu on are not whole elements of %s",
                         (unsigned long long)staying->bytes, (unsigned long long)staying->offset,

@@ -59,6 +59,7 @@ static enum xop_status take(struct xop_backend *backend, void *base, bool on_dev
     enum xop_status status = XOP_OK;
     const struct range *found;
 
+    *pieces = NULL;
     pthread_mutex_lock(&backend->lock);
     found = ranges_of(&backend->ranges, base, on_device, n);
     if (!found)
@@ -69,7 +70,7 @@ static enum xop_status take(struct xop_backend *backend, void *base, bool on_dev
                           "the memory at %p is used by a group in flight", base);
     else if (!(*pieces = malloc(*n * sizeof **pieces)))
         status = xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no memory to take %u ranges", *n);
-    if (status == XOP_OK) {
+    if (*pieces) {
         memcpy(*pieces, found, *n * sizeof **pieces);
         ranges_remove(&backend->ranges, found, *n);
     }

@@ -418,7 +418,7 @@ static inline struct seam_request *fill(uint32_t index, uint32_t op, int64_t n) 
     /* Large ones share zeros behind the small ones' places, which nobody writes. */
     in.offset = n <= 1024 ? (uint64_t)index * 4096 : (uint64_t)RECORDS * 4096;
     for (int64_t i = 0; i < n && n <= 1024; i++)
-        ((float *)(front.inbox + in.offset))[i] = (float)(index + i);
+        ((float *)(void *)(front.inbox + in.offset))[i] = (float)(index + i);
     r->tag = ++front.tag;
     r->op = op;
     r->nin = 1;
