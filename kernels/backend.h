@@ -68,6 +68,7 @@ struct xop_probe {
 struct xop_backend_api {
     uint32_t abi;
     const char *name;
+    bool apart; /* it computes on none of the host's cores: who polls takes nothing from it */
     /* Fails with UNAVAILABLE and the reason where there is no usable device. */
     enum xop_status (*open)(const struct xop_backend_config *config, struct xop_backend **backend,
                             struct xop_error *error);

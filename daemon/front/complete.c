@@ -18,7 +18,7 @@ static void free_record(struct io_thread *thread, uint32_t index) {
     struct request *request = thread->records[index];
     thread->records[index] = NULL;
     thread->free_records[thread->nfree++] = index;
-    thread->outstanding_cost -= request->cost;
+    dispatch_returned(request);
 }
 
 /* Copies what the result says, as far as it may be looked at. */

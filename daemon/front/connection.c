@@ -19,6 +19,10 @@
 
 /* What one turn of a connection may read before others have theirs. */
 #define TURN_BYTES (UINT64_C(4) << 20)
+/* Frames of one connection before the others have their turn, and what one is counted at least. */
+#define TURN_FRAMES 64u
+#define FRAME_LEAST 128u
+#define FIRST_FRAME_BYTES 1024u
 #define LINGER_NS UINT64_C(2000000000)
 
 struct inbox *connection_inbox(struct io_thread *thread) {
@@ -111,6 +115,15 @@ static bool refuse_header(struct connection *c, const struct message *message,
     return true;
 }
 
+/* Keeps count of a connection's frames, and the mean of what they have, within bounds. */
+static void note_frame(struct connection *c, uint64_t bytes) {
+    uint64_t most = CONNECTION_BUFFER, mean = c->frame_bytes;
+    stats_add(c->stats.bytes_in, bytes);
+    mean = (7 * mean + (bytes < most ? bytes : most)) / 8;
+    c->frame_bytes = mean > FRAME_LEAST ? (uint32_t)mean : FRAME_LEAST;
+    c->turn_frames++;
+}
+
 /* Reads a header from the buffer; false where more bytes are needed or the connection is over. */
 static bool take_header(struct connection *c) {
     struct io_thread *thread = c->thread;
@@ -134,7 +147,7 @@ static bool take_header(struct connection *c) {
     c->has_prefix = false;
     c->start += FRAME_PREFIX + c->prefix.header_bytes;
     c->body_left = c->prefix.body_bytes;
-    stats_add(c->stats.bytes_in, FRAME_PREFIX + c->prefix.header_bytes + c->prefix.body_bytes);
+    note_frame(c, FRAME_PREFIX + c->prefix.header_bytes + c->prefix.body_bytes);
     struct message *message = &thread->message;
     if (message_decode(thread->decoder, at + FRAME_PREFIX, c->prefix.header_bytes, c->body_left,
                        message, &error) != XOP_OK) {
@@ -238,6 +251,13 @@ static void collect_fds(struct connection *c, struct msghdr *message) {
     }
 }
 
+/* As much of the buffer as a turn's frames are likely to fill, so that a client with many small
+ * ones does not make others of its thread wait for all of them. */
+static size_t room(const struct connection *c) {
+    size_t free = CONNECTION_BUFFER - c->end, wanted = (size_t)TURN_FRAMES * c->frame_bytes;
+    return wanted < free ? wanted : free;
+}
+
 /* Receives into the body's place first and, in the same call, into the buffer. */
 static ssize_t receive(struct connection *c) {
     if (c->start > 0) {
@@ -252,7 +272,7 @@ static ssize_t receive(struct connection *c) {
         direct = c->body_left < TURN_BYTES ? c->body_left : TURN_BYTES;
         parts[n++] = (struct iovec){c->body_at, (size_t)direct};
     }
-    parts[n++] = (struct iovec){c->buffer + c->end, CONNECTION_BUFFER - c->end};
+    parts[n++] = (struct iovec){c->buffer + c->end, room(c)};
     if (direct < c->body_left && n == 2)
         n = 1; /* the buffer's turn comes when the body is whole */
     union {
@@ -293,7 +313,9 @@ static void on_read(evutil_socket_t fd, short what, void *arg) {
     uint64_t total = 0;
     (void)fd, (void)what;
     c->thread->events++;
-    while (total < TURN_BYTES && wants_read(c)) {
+    c->turn_frames = 0;
+    while (total < TURN_BYTES && c->turn_frames < TURN_FRAMES && wants_read(c)) {
+        size_t asked = room(c);
         ssize_t got = receive(c);
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             break;
@@ -306,7 +328,7 @@ static void on_read(evutil_socket_t fd, short what, void *arg) {
         /* What came with whole frames, and belonged to none that had a use for it. */
         if (c->nfds > 0 && c->state == CONNECTION_FRAME && c->start == c->end)
             close_fds(c);
-        if ((size_t)got < CONNECTION_BUFFER / 2)
+        if ((size_t)got < asked / 2)
             break; /* the socket is most likely empty: save a call */
     }
     want_read(c);
@@ -449,6 +471,7 @@ void connection_open(struct io_thread *thread, int fd, const char *peer) {
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on); /* fails on Unix sockets, rightly */
     c->thread = thread;
+    c->frame_bytes = FIRST_FRAME_BYTES;
     c->fd = fd;
     c->number = atomic_fetch_add(&thread->front->connection_numbers, 1) + 1;
     for (uint32_t i = 0; i < REQUEST_PRIORITIES; i++)

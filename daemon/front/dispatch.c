@@ -12,6 +12,9 @@
 /* Cost that a worker may hold from one I/O thread at once: enough to keep it busy, little enough
  * that what comes next soon gets its turn. */
 #define WINDOW (UINT64_C(32) << 20)
+/* What costs no more is small, and so much of it passes when the window is full. */
+#define SMALL (UINT64_C(64) << 10)
+#define SMALL_WINDOW (UINT64_C(4) << 20)
 
 /* ---- Queues ---- */
 
@@ -155,6 +158,26 @@ static struct request *next(struct io_thread *thread) {
     return NULL;
 }
 
+/* A small request that may go although the window is full of large ones, or NULL: what they take
+ * milliseconds for it takes microseconds beside them. */
+static struct request *next_small(struct io_thread *thread) {
+    if (thread->outstanding_small >= SMALL_WINDOW)
+        return NULL;
+    for (struct connection *c = thread->active; c; c = c->next_active) {
+        uint32_t level = c->queued ? best_level(c) : 0;
+        if (c->queued && !answer_is_high(c) && c->queue[level]->cost <= SMALL)
+            return pop(c, level); /* where that was its last, next() takes it off the list */
+    }
+    return NULL;
+}
+
+void dispatch_returned(const struct request *request) {
+    struct io_thread *thread = request->thread;
+    thread->outstanding_cost -= request->cost;
+    if (request->cost <= SMALL)
+        thread->outstanding_small -= request->cost;
+}
+
 /* ---- Handing over ---- */
 
 static bool resolve(struct io_thread *thread, struct request *request) {
@@ -221,6 +244,8 @@ static enum ring_outcome submit(struct io_thread *thread, struct request *reques
     request->state = REQUEST_SUBMITTED;
     thread->records[index] = request;
     thread->outstanding_cost += request->cost;
+    if (request->cost <= SMALL)
+        thread->outstanding_small += request->cost;
     record->tag = request->tag;
     record->op = request->op_index;
     record->pass = (uint8_t)request->pass;
@@ -311,8 +336,9 @@ void dispatch_run(struct io_thread *thread) {
         return;
     if (thread->nreleases > 0)
         push_releases(thread);
-    while (submit_internal(thread) && thread->outstanding_cost < WINDOW) {
-        struct request *request = next(thread);
+    while (submit_internal(thread)) {
+        struct request *request =
+            thread->outstanding_cost < WINDOW ? next(thread) : next_small(thread);
         if (!request)
             break;
         if (!is_ready(thread, request)) {

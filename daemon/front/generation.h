@@ -26,6 +26,7 @@ struct generation {
      * two requests is caught here, whichever threads they are on. */
     _Atomic uint64_t *claimed;
     struct catalogue *catalogue;
+    bool apart;          /* see seam.h; set before it is ready */
     _Atomic bool closed; /* submit nothing more */
     _Atomic bool faulty; /* it broke the rules of the seam: its completions do not count */
 

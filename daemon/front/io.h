@@ -128,7 +128,8 @@ struct connection {
     bool greeted, awaits_worker, active, flushing, waiting, ended, write_armed, read_armed, shut;
     char peer[96], agent[PROTO_MAX_AGENT + 1];
     uint64_t connected_ns;
-    uint64_t stage_deadline_ns; /* 0: none */
+    uint64_t stage_deadline_ns;        /* 0: none */
+    uint32_t turn_frames, frame_bytes; /* taken in this turn; the mean of what one has */
     /* Since when a body is received and output is unsent (0: not), and how much came or went. */
     uint64_t body_began_ns, body_bytes, out_began_ns, out_sent;
     struct event read_event, write_event;
@@ -195,14 +196,14 @@ struct io_thread {
     uint64_t *releases;       /* that did not fit into the ring */
     size_t nreleases, releases_capacity;
 
-    struct catalogue *catalogue;                 /* the last one; NULL before the first worker */
-    struct request *internal, **internal_tail;   /* about memories, nobody's: before all others */
-    struct request *again, **again_tail;         /* to be run again, before all others */
-    struct request *unblocked, **unblocked_tail; /* see order.h */
-    struct connection *active, **active_tail;    /* with QUEUED requests, round robin */
-    struct connection *waiting, **waiting_tail;  /* for inbox space */
-    struct connection *flush;                    /* with new output */
-    uint64_t outstanding_cost;
+    struct catalogue *catalogue;                  /* the last one; NULL before the first worker */
+    struct request *internal, **internal_tail;    /* about memories, nobody's: before all others */
+    struct request *again, **again_tail;          /* to be run again, before all others */
+    struct request *unblocked, **unblocked_tail;  /* see order.h */
+    struct connection *active, **active_tail;     /* with QUEUED requests, round robin */
+    struct connection *waiting, **waiting_tail;   /* for inbox space */
+    struct connection *flush;                     /* with new output */
+    uint64_t outstanding_cost, outstanding_small; /* small: of those that pass a full window */
 
     struct memory *memories; /* see memory.h */
     struct memory *slabs;

@@ -15,6 +15,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Most launches take less than this; to wake a core that has slept as long takes a good part of it.
+ */
+#define AWAITING_NS UINT64_C(5000000)
 #define TICK_MS 100
 
 struct command {
@@ -184,10 +187,13 @@ static void note_work(struct io_thread *thread, uint64_t now) {
 }
 
 /* Whether to look again at once instead of sleeping: while the next work is likely to come before a
- * sleeper would be awake. */
+ * sleeper would be awake, and while the worker has some for a device that needs no core. */
 static bool is_polling(const struct io_thread *thread, uint64_t now) {
-    uint64_t poll_ns = thread->front->config->io_poll_us * 1000;
-    return poll_ns > 0 && thread->gap_ns < poll_ns && now - thread->last_work_ns < poll_ns;
+    uint64_t poll_ns = thread->front->config->io_poll_us * 1000, idle = now - thread->last_work_ns;
+    const struct generation *generation = thread->generation;
+    if (generation && generation->apart && thread->nfree < generation->records)
+        return idle < AWAITING_NS;
+    return thread->gap_ns < poll_ns && idle < poll_ns;
 }
 
 /* Whether the loop may sleep: not if somebody may go on who waited for space, nor if there are

@@ -140,6 +140,7 @@ static void on_ready(struct front *front, const void *payload, int *fds) {
         return;
     }
     free(json);
+    g->apart = ready.apart != 0;
     for (uint32_t i = 0; i < ready.operators; i++)
         catalogue_set_slot(g->catalogue, i, shared_op_slot(front, catalogue_name(g->catalogue, i)));
     /* What `auto` found once is not decided anew: a GPU that fails later is a failure, and no

@@ -216,6 +216,7 @@ struct seam_setup {
 struct seam_ready {
     uint32_t operators;       /* in the catalogue, in the order that seam_request.op counts */
     uint32_t catalogue_bytes; /* of JSON in the memfd */
+    uint32_t apart;           /* as in kernels/backend.h: polling is free while work is under way */
     uint64_t memory_total;
     char backend[16];
     char device[128];

@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 /* Records taken from one lane before the others have their turn. */
-#define TURN 256
+#define TURN 64
 /* The heartbeat's longest pause, and how long a loop sleeps at most that has to ask its backend. */
 #define BEAT_NS UINT64_C(100000000)
 #define ASK_NS UINT64_C(50000)
 #define INFO_NS UINT64_C(1000000000)
-/* Most launches take less: asking for so long costs a core little and saves them a wake-up. */
-#define ASKING_NS UINT64_C(2000000)
+/* Most launches take less than this; to wake a core that has slept as long takes a good part of it.
+ */
+#define ASKING_NS UINT64_C(5000000)
 
 enum xop_status loop_open(struct worker *worker, struct xop_error *error) {
     size_t n = (size_t)worker->setup.lanes * worker->setup.records;
@@ -185,10 +186,10 @@ static bool is_waiting(const struct worker *worker) {
 }
 
 /* Whether to look again at once instead of sleeping: while the next work is likely to come before a
- * sleeper would be awake, and while a backend that has to be asked is about to be done. */
+ * sleeper would be awake, and while a launch is under way on a device that needs no core. */
 static bool is_polling(const struct worker *worker, uint64_t now) {
     uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000, idle = now - worker->last_work_ns;
-    if (worker->in_flight > 0 && worker->api->descriptor(worker->backend) < 0)
+    if (worker->in_flight > 0 && worker->api->apart)
         return poll_ns > 0 && idle < ASKING_NS;
     return worker->gap_ns < poll_ns && idle < poll_ns;
 }

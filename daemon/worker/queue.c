@@ -80,8 +80,9 @@ uint64_t queue_due_ns(const struct worker *worker, uint64_t now) {
 }
 
 struct queue *queue_choose(const struct worker *worker, uint64_t now) {
-    /* However many large ones come, a lane is left for those that take microseconds. */
-    bool large = worker->nflights < 2 || worker->large_in_flight < worker->nflights - 1;
+    /* Two large ones keep a bus busy. More would only lengthen its queue for those beside them that
+     * take microseconds, and lanes are left for these. */
+    bool large = worker->nflights < 2 || worker->large_in_flight < (worker->nflights + 1) / 2;
     struct queue *best = NULL;
     for (struct queue *queue = worker->queues; queue; queue = queue->next) {
         if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now ||

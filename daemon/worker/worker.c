@@ -53,6 +53,7 @@ static int share_text(const char *text, size_t bytes) {
 static enum xop_status send_ready(struct worker *worker, struct xop_error *error) {
     struct seam_control head = {SEAM_READY, sizeof(struct seam_ready)};
     struct seam_ready ready = {.operators = worker->nops,
+                               .apart = worker->api->apart,
                                .memory_total = worker->info.memory_total};
     char *catalogue = operators_describe(worker);
     int fd = catalogue ? share_text(catalogue, strlen(catalogue)) : -1;

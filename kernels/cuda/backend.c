@@ -449,6 +449,7 @@ static int cuda_descriptor(struct xop_backend *backend) {
 static const struct xop_backend_api api = {
     .abi = XOP_BACKEND_ABI,
     .name = "cuda",
+    .apart = true,
     .open = cuda_open,
     .close = cuda_close,
     .info = cuda_info,
