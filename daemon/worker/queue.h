@@ -16,8 +16,8 @@ bool queue_add(struct worker *worker, struct task *task);
 struct task *queue_remove(struct queue *queue, struct task **at);
 
 /* The queue whose turn it is: by priority, then by its oldest task. Left out are those that still
- * wait for company, those that had no space in this round, and large ones where these have every
- * lane but one. NULL where there is none. */
+ * wait for company, those that had no space in this round, and large ones where these have half of
+ * the lanes. NULL where there is none. */
 struct queue *queue_choose(const struct worker *worker, uint64_t now);
 
 /* Tasks that a launch may take of the queue. */

@@ -120,7 +120,7 @@ class Table:
 
 
 def lone_requests(table, daemon):
-    spin = ("--spin-us", 100)
+    spin = ("--spin-us", 5000) # as torch.cuda.synchronize() does, to whatever end
     rows = [("1024 f32, one at a time, inline", "inline", (1024,), 0.85, in_process((1024,)),
              "PyTorch, pinned"),
             ("1024 f32, one at a time, client memory", "shm", (1024,), 0.75, in_process((1024,)),

@@ -322,7 +322,7 @@ static void large_ones_leave_a_lane(void **state) {
         submit(i);
     }
     wait_rounds();
-    assert_int_equal(submitted(), 1); /* LANES_OF_BACKEND - 1 */
+    assert_int_equal(submitted(), 1); /* half of LANES_OF_BACKEND */
     fill(2, 0, 10), submit(2);
     wait_rounds();
     assert_int_equal(submitted(), 2);
