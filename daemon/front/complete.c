@@ -13,6 +13,8 @@
 
 /* More deaths than this while a request was launched are too many, whoever is to blame. */
 #define MAX_DEATHS 4
+/* Completions of a round: their answers go out before there are more. */
+#define TURN 64u
 
 static void free_record(struct io_thread *thread, uint32_t index) {
     struct request *request = thread->records[index];
@@ -169,7 +171,7 @@ uint32_t complete_drain(struct io_thread *thread) {
     uint64_t index;
     if (!generation || atomic_load(&generation->faulty))
         return 0;
-    for (; n < generation->records; n++) {
+    for (; n < TURN; n++) {
         enum ring_outcome outcome = ring_pop(&thread->lane.complete, &index);
         if (outcome == RING_EMPTY)
             break;
@@ -249,7 +251,8 @@ static bool judge(struct request *request, const struct generation *generation, 
 void complete_gone(struct io_thread *thread) {
     struct generation *generation = thread->generation;
     uint32_t n = 0;
-    complete_drain(thread);
+    while (complete_drain(thread) > 0)
+        ;
     struct request **left = thread->scratch;
     for (uint32_t i = 0; i < generation->records; i++) {
         struct request *request = thread->records[i];

@@ -122,6 +122,7 @@ static void note_frame(struct connection *c, uint64_t bytes) {
     mean = (7 * mean + (bytes < most ? bytes : most)) / 8;
     c->frame_bytes = mean > FRAME_LEAST ? (uint32_t)mean : FRAME_LEAST;
     c->turn_frames++;
+    c->thread->frames++;
 }
 
 /* Reads a header from the buffer; false where more bytes are needed or the connection is over. */

@@ -178,6 +178,8 @@ struct io_thread {
     pthread_mutex_t lock; /* of the list of connections */
     struct connection *connections;
     _Atomic uint32_t nconnections;
+    uint32_t frames;                /* since the last tick */
+    _Atomic uint32_t recent_frames; /* between the last two */
     _Atomic uint32_t in_flight;
     _Atomic uint32_t unsent; /* responses */
 

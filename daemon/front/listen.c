@@ -55,6 +55,25 @@ static void describe_peer(const struct listener *listener, int fd,
     snprintf(out, capacity, "tcp %s port %s", host, port);
 }
 
+/* The thread that has least to do: by frames of late and by connections, of which one that is
+ * silent counts as a few frames. Among equals they take turns. */
+static struct io_thread *choose_thread(struct listeners *ls) {
+    struct front *front = ls->front;
+    struct io_thread *best = NULL;
+    uint64_t least = UINT64_MAX;
+    uint32_t first = ls->turn++;
+    for (uint32_t i = 0; i < front->nthreads; i++) {
+        struct io_thread *thread = &front->threads[(first + i) % front->nthreads];
+        uint64_t load =
+            64 * (uint64_t)atomic_load(&thread->nconnections) + atomic_load(&thread->recent_frames);
+        if (load < least) {
+            least = load;
+            best = thread;
+        }
+    }
+    return best;
+}
+
 static void hand_over(struct listeners *ls, int fd, const char *peer) {
     struct front *front = ls->front;
     if (atomic_fetch_add(&front->nconnections, 1) >= front->config->max_connections) {
@@ -76,7 +95,7 @@ static void hand_over(struct listeners *ls, int fd, const char *peer) {
         return;
     }
     ls->refused_logged = false;
-    struct io_thread *thread = &front->threads[ls->turn++ % front->nthreads];
+    struct io_thread *thread = choose_thread(ls);
     if (!thread_post(thread, THREAD_ADOPT, fd, peer, NULL)) {
         atomic_fetch_sub(&front->nconnections, 1);
         close(fd);

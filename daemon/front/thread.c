@@ -172,17 +172,26 @@ static void on_commands(evutil_socket_t fd, short what, void *arg) {
 }
 
 static void on_tick(evutil_socket_t fd, short what, void *arg) {
+    struct io_thread *thread = arg;
     (void)fd, (void)what;
-    connection_check_deadlines(arg);
-    complete_watch(arg);
+    atomic_store_explicit(&thread->recent_frames, thread->frames, memory_order_relaxed);
+    thread->frames = 0;
+    connection_check_deadlines(thread);
+    complete_watch(thread);
 }
 
 /* ---- The loop ---- */
 
-/* Keeps the mean time between rounds that had work. */
-static void note_work(struct io_thread *thread, uint64_t now) {
+/* Whether the worker has requests of this thread. */
+static bool is_awaiting(const struct io_thread *thread) {
+    return thread->generation && thread->nfree < thread->generation->records;
+}
+
+/* Keeps the mean time for which there was nothing, neither here nor with the worker. */
+static void note_work(struct io_thread *thread, uint64_t now, bool idle) {
     uint64_t gap = now - thread->last_work_ns, most = UINT64_C(1000000000);
-    thread->gap_ns = (7 * thread->gap_ns + (gap < most ? gap : most)) / 8;
+    if (idle)
+        thread->gap_ns = (7 * thread->gap_ns + (gap < most ? gap : most)) / 8;
     thread->last_work_ns = now;
 }
 
@@ -190,8 +199,7 @@ static void note_work(struct io_thread *thread, uint64_t now) {
  * sleeper would be awake, and while the worker has some for a device that needs no core. */
 static bool is_polling(const struct io_thread *thread, uint64_t now) {
     uint64_t poll_ns = thread->front->config->io_poll_us * 1000, idle = now - thread->last_work_ns;
-    const struct generation *generation = thread->generation;
-    if (generation && generation->apart && thread->nfree < generation->records)
+    if (is_awaiting(thread) && thread->generation->apart)
         return idle < AWAITING_NS;
     return thread->gap_ns < poll_ns && idle < poll_ns;
 }
@@ -222,6 +230,7 @@ static void *run(void *arg) {
     bool polls = thread->front->config->io_poll_us > 0;
     while (!thread->stop) {
         uint64_t events = thread->events;
+        bool idle = !is_awaiting(thread);
         uint32_t completed = complete_drain(thread);
         if (thread->waiting)
             connection_retry_waiting(thread);
@@ -235,7 +244,7 @@ static void *run(void *arg) {
         else if (event_base_loop(thread->base, EVLOOP_NONBLOCK) < 0)
             abort();
         if (polls && (completed > 0 || thread->events != events))
-            note_work(thread, io_now());
+            note_work(thread, io_now(), idle);
     }
     answer_flush_all(thread);
     return NULL;

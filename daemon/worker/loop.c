@@ -189,16 +189,17 @@ static bool is_waiting(const struct worker *worker) {
  * sleeper would be awake, and while a launch is under way on a device that needs no core. */
 static bool is_polling(const struct worker *worker, uint64_t now) {
     uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000, idle = now - worker->last_work_ns;
-    if (worker->in_flight > 0 && worker->api->apart)
-        return poll_ns > 0 && idle < ASKING_NS;
+    if (worker->in_flight > 0)
+        return worker->api->apart && poll_ns > 0 && idle < ASKING_NS;
     return worker->gap_ns < poll_ns && idle < poll_ns;
 }
 
-/* Keeps the mean time between rounds that had work. */
-static void note_work(struct worker *worker, uint64_t now) {
-    uint64_t gap = now - worker->last_work_ns;
-    worker->gap_ns = (7 * worker->gap_ns + (gap < INFO_NS ? gap : INFO_NS)) / 8;
-    worker->last_work_ns = now;
+/* Keeps the mean time for which there was nothing, neither here nor on the device. */
+static void note_work(struct worker *worker, bool idle) {
+    uint64_t gap = worker->now - worker->last_work_ns;
+    if (idle)
+        worker->gap_ns = (7 * worker->gap_ns + (gap < INFO_NS ? gap : INFO_NS)) / 8;
+    worker->last_work_ns = worker->now;
 }
 
 /* How long the loop may sleep: until its heart has to beat, a group has to go, or a backend that
@@ -264,13 +265,14 @@ enum xop_status loop_run(struct worker *worker, struct xop_error *error) {
     uint32_t turns = 0;
     bool fault = false;
     while (!worker->stop) {
+        bool idle = worker->in_flight == 0;
         uint32_t work = loop_turn(worker, &fault, error);
         uint64_t now = worker->now;
         beat(worker, now);
         if (fault)
             return XOP_DEVICE_FAULT;
         if (work > 0) {
-            note_work(worker, now);
+            note_work(worker, idle);
             if (++turns % 1024 == 0)
                 read_control(worker); /* also under a load that never lets it sleep */
             continue;

@@ -127,7 +127,7 @@ struct worker {
     uint64_t now;          /* when this turn of the loop began */
     struct xop_error lost; /* a status other than OK: the device is, as the helper found */
     uint64_t last_info_ns;
-    uint64_t last_work_ns, gap_ns; /* for polling: when there was work, the mean time between */
+    uint64_t last_work_ns, gap_ns; /* for polling: when there was work, the mean time without */
 };
 
 static inline uint64_t worker_now(void) {
