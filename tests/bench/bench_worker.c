@@ -5,11 +5,10 @@
  *
  *     bench_worker [SECONDS]
  */
+#define FIXTURE_SCALE 32
 #include "tests/unit/worker_fixture.h"
 
 #include <stdio.h>
-
-enum { LIVE = 32 };
 
 static enum xop_status launch_nothing(const struct xop_launch *l, struct xop_error *error) {
     (void)l, (void)error;
@@ -24,23 +23,26 @@ static const struct xop_op nothing = {.abi = XOP_OP_ABI,
 static const struct xop_op *const nothings[] = {&nothing};
 static const struct xop_library library = {XOP_OP_ABI, "fake", nothings, 1};
 
-/* Requests of 1024 floats from the inbox to the outbox, LIVE at a time. */
-static double measure(double seconds) {
+/* Requests of 1024 floats from the inbox to the outbox, so many at a time. */
+static double measure(double seconds, uint32_t live) {
     struct worker *w = &front.worker;
     bool fault;
     struct xop_error error;
     uint64_t begin, now, entry, n = 0;
-    for (uint32_t i = 0; i < LIVE; i++)
+    for (uint32_t i = 0; i < live; i++)
         fill(i, 0, 1024);
     begin = now = worker_now();
     while (now - begin < (uint64_t)(seconds * 1e9)) {
-        for (uint32_t i = 0; i < LIVE; i++)
+        uint32_t left = live;
+        for (uint32_t i = 0; i < live; i++)
             ring_push(&front.lane.submit, i);
-        loop_turn(w, &fault, &error);
-        loop_turn(w, &fault, &error);
-        while (ring_pop(&front.lane.complete, &entry) == RING_OK) {
-            ring_push(&front.lane.release, front.lane.results[entry].block_offset);
-            n++;
+        while (left > 0) {
+            loop_turn(w, &fault, &error);
+            while (ring_pop(&front.lane.complete, &entry) == RING_OK) {
+                ring_push(&front.lane.release, front.lane.results[entry].block_offset);
+                left--;
+                n++;
+            }
         }
         now = worker_now();
     }
@@ -51,6 +53,8 @@ int main(int argc, char **argv) {
     double seconds = argc > 1 ? atof(argv[1]) : 2;
     if (open_with(&library, 0) != 0)
         return 1;
-    printf("%.0f ns a request, with an operator that does nothing\n", measure(seconds));
+    for (uint32_t live = 32; live <= 1024; live *= 32)
+        printf("%.0f ns a request, %u at a time, with an operator that does nothing\n",
+               measure(seconds, live), live);
     return 0;
 }

@@ -25,7 +25,16 @@
 
 #include <cmocka.h>
 
-enum { RECORDS = 64, LANES_OF_BACKEND = 2, INBOX = 2 << 20, OUTBOX = 1 << 20, MAX_GROUP = 8 };
+#ifndef FIXTURE_SCALE
+#define FIXTURE_SCALE 1 /* a power of two */
+#endif
+enum {
+    RECORDS = 64 * FIXTURE_SCALE,
+    LANES_OF_BACKEND = 2,
+    INBOX = (2 << 20) * FIXTURE_SCALE,
+    OUTBOX = (1 << 20) * FIXTURE_SCALE,
+    MAX_GROUP = 8
+};
 
 /* ---- An operator: y = x + 1 in f32, and one that writes behind its end ---- */
 
