@@ -28,13 +28,16 @@
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
-/* Blocks of 256 threads for launches that work on host memory, a few times what saturates the bus;
+/* Blocks of 256 threads for launches that work on host memory: what saturates the bus. More would
+ * only wait in its queue, and what others read across it would wait behind them.
  * XOP_CUDA_DIRECT_BLOCKS changes it, for measuring. */
-#define DIRECT_BLOCKS 64u
+#define DIRECT_BLOCKS 8u
 /* Groups that move no more go on the stream of high priority. */
 #define URGENT_BYTES (UINT64_C(1) << 20)
-/* Groups that move more, which takes 40 us and up, are worth waking a sleeping loop for. */
-#define SIGNAL_BYTES (UINT64_C(2) << 20)
+/* Groups that move more, which takes half a millisecond and up, are worth waking a sleeping loop
+ * for.
+ */
+#define SIGNAL_BYTES (UINT64_C(32) << 20)
 
 static const struct registry_launch table[] = {
     {&square_bias_declaration, square_bias_cuda_forward, square_bias_cuda_backward,
