@@ -299,6 +299,11 @@ bench-worker: $(OUT)/bench/bench_worker
 bench-restart: all
 	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_restart.py
 
+## bench-redis    small requests beside redis-server, which has to be installed
+.PHONY: bench-redis
+bench-redis: all
+	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_redis.py
+
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)
 
