@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs test programs: all of them, or those named. A line a program; the log of what failed follows.
+# Runs test programs: all of them, or those named, XOP_TEST_JOBS (2) at a time. A line a program; the
+# log of what failed follows.
 # Counts single tests, and ends with "N passed, N failed".
 set -u
 build=$(cd "${XOP_BUILD:-build}" && pwd)
@@ -67,7 +68,7 @@ list | while read -r program; do
     [ $# = 0 ] || case $wanted in *" $name "* | *" ${name%.*} "*) ;; *) continue ;; esac
     echo "$program"
 done >"$logs/list"
-xargs -P 2 -I{} bash -c 'run_one "$1"' _ {} <"$logs/list"
+xargs -P "${XOP_TEST_JOBS:-2}" -I{} bash -c 'run_one "$1"' _ {} <"$logs/list"
 cat "$logs"/*.count 2>/dev/null | awk '
     { passed += $1; failed += $2 }
     END {

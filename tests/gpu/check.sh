@@ -2,6 +2,8 @@
 # Everything that needs a GPU, in one go: the backend by itself, operators judged by xopctl verify,
 # the system tests on the CUDA backend, and the broken operators, each of which verify must refuse.
 # Ends with "N passed, N failed". XOP_BACKEND=cpu runs what does not need one, to try this script.
+#
+#     tests/gpu/check.sh [backend] [operators] [system] [broken]
 set -u
 cd "$(dirname "$0")/../.." || exit 70
 build=$(cd "${XOP_BUILD:-build}" && pwd) || exit 70
@@ -99,7 +101,7 @@ check_system() {
         case $program in *'*'*) ;; *) basename "${program%.*}" ;; esac
     done)
     # shellcheck disable=SC2086 # the list is meant to be split
-    count "system tests" tests/run.sh $programs
+    XOP_TEST_JOBS=${XOP_TEST_JOBS:-$(($(nproc) / 2))} count "system tests" tests/run.sh $programs
 }
 
 # verify must end with 1, which says that an operator is wrong; anything else is no verdict.
@@ -126,13 +128,13 @@ check_broken() {
     stop
 }
 
+[ $# -gt 0 ] || set -- backend operators system broken
 if [ "$backend" = cuda ]; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader ||
         echo "nvidia-smi does not answer"
-    check_backend
 fi
-check_operators
-check_system
-check_broken
+for part in "$@"; do
+    [ "$part" = backend ] && [ "$backend" != cuda ] || "check_$part"
+done
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]
