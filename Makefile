@@ -304,6 +304,11 @@ bench-restart: all
 bench-redis: all
 	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_redis.py
 
+## bench-idle     what xopd takes of a core while it has nothing to do
+.PHONY: bench-idle
+bench-idle: all
+	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_idle.py
+
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)
 

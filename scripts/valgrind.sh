@@ -26,15 +26,15 @@ tell() {
 }
 
 for test in test_frame test_message test_message_decode test_reader test_files test_seam test_arena \
-    test_generation; do
+    test_generation test_table test_order test_resident test_keeper test_memories test_client \
+    test_client_memory; do
     "${memcheck[@]}" "$build/tests/$test" >"$directory/log" 2>&1
     tell $test $? "$directory/log"
 done
 
-# The daemon's parent and front, without the worker that they execute: a backend's threads are slow
-# here, and run under the sanitizers.
+# The daemon with its worker, and clients by every path.
 export XOP_ADDRESS=unix:$directory/s
-"${memcheck[@]}" --trace-children=no --child-silent-after-fork=no \
+"${memcheck[@]}" --trace-children=yes \
     --log-file="$directory/valgrind.%p" "$build/xopd" --backend cpu --listen "$XOP_ADDRESS" \
     2>"$directory/log" &
 daemon=$!
@@ -44,9 +44,12 @@ for _ in $(seq 600); do
     sleep 0.1
 done
 status=0
-for command in "run square_bias --in f32:[1,2,3] --in f32:1" "verify --shape 3,4 --dtype f32" stats; do
+for command in "run square_bias --in f32:[1,2,3] --in f32:1" "verify square_bias --shape 3,4 --dtype f32" stats \
+    "bench square_bias --shape 1024 --inflight 8 --seconds 0.3 --path inline" \
+    "bench square_bias --shape 1024 --inflight 8 --seconds 0.3 --path shm" \
+    "bench square_bias --shape 1024 --inflight 8 --seconds 0.3 --path resident"; do
     # shellcheck disable=SC2086 # words are meant
-    "$build/xopctl" $command >>"$directory/log" 2>&1 || status=1
+    "${memcheck[@]}" "$build/xopctl" $command >>"$directory/log" 2>&1 || status=1
 done
 kill $daemon
 wait $daemon || status=1
