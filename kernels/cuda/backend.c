@@ -37,7 +37,7 @@
 /* Groups that move more, which takes half a millisecond and up, are worth waking a sleeping loop
  * for.
  */
-#define SIGNAL_BYTES (UINT64_C(32) << 20)
+#define SIGNAL_BYTES (UINT64_C(2) << 20)
 
 static const struct registry_launch table[] = {
     {&square_bias_declaration, square_bias_cuda_forward, square_bias_cuda_backward,
