@@ -34,9 +34,7 @@
 #define DIRECT_BLOCKS 8u
 /* Groups that move no more go on the stream of high priority. */
 #define URGENT_BYTES (UINT64_C(1) << 20)
-/* Groups that move more, which takes half a millisecond and up, are worth waking a sleeping loop
- * for.
- */
+/* Groups that move more, which takes 40 us and up, are worth waking a sleeping loop for. */
 #define SIGNAL_BYTES (UINT64_C(2) << 20)
 
 static const struct registry_launch table[] = {
