@@ -399,10 +399,20 @@ void memory_orphaned(struct request *request) {
 
 void memory_released(struct memory *memory) { memory->state = MEMORY_UNKNOWN; }
 
+/* Whether its adoption has not been submitted yet: the next worker gets it. */
+static bool is_still_asked(const struct memory *memory) {
+    const struct request *request = memory->thread->internal;
+    while (request && (request->memory != memory || request->kind != SEAM_ADOPT))
+        request = request->next;
+    return request != NULL;
+}
+
 void memory_gone(struct io_thread *thread) {
     for (struct memory *memory = thread->memories; memory; memory = memory->next) {
         if (memory->object.references == 0)
             continue; /* being released */
+        if (memory->state == MEMORY_ASKED && is_still_asked(memory))
+            continue; /* asked twice it would be refused, and broken for it */
         if (memory->exported >= 0 && memory->state == MEMORY_ASKED) {
             close(memory->exported);
             memory->exported = -1;
