@@ -99,6 +99,10 @@ static void print_server(json_t *server) {
            human(number(server, "memory_total"), b, sizeof b),
            human(number(server, "inbox_used"), c, sizeof c),
            human(number(server, "inbox_bytes"), d, sizeof d));
+    printf("resident tensors %s of %s, clients' memory attached %s\n",
+           human(number(server, "resident_bytes"), a, sizeof a),
+           human(number(server, "resident_limit"), b, sizeof b),
+           human(number(server, "attached_bytes"), c, sizeof c));
 }
 
 static void print_operators(json_t *list) {
@@ -123,15 +127,17 @@ static void print_operators(json_t *list) {
 static void print_clients(json_t *list) {
     size_t i;
     json_t *client;
-    char in[32], out[32];
-    printf("\n%-6s %-36s %-20s %10s %7s %9s %10s %10s\n", "client", "peer", "agent", "requests",
-           "errors", "in flight", "in", "out");
+    char in[32], out[32], resident[32], attached[32];
+    printf("\n%-6s %-36s %-20s %10s %7s %9s %10s %10s %9s %10s %10s\n", "client", "peer", "agent",
+           "requests", "errors", "in flight", "in", "out", "residents", "resident", "attached");
     json_array_foreach(list, i, client)
-        printf("%-6.0f %-36s %-20s %10.0f %7.0f %9.0f %10s %10s\n", number(client, "id"),
-               lookup_text(client, "peer"), lookup_text(client, "agent"),
+        printf("%-6.0f %-36s %-20s %10.0f %7.0f %9.0f %10s %10s %9.0f %10s %10s\n",
+               number(client, "id"), lookup_text(client, "peer"), lookup_text(client, "agent"),
                number(client, "requests"), number(client, "errors"), number(client, "in_flight"),
                human(number(client, "bytes_in"), in, sizeof in),
-               human(number(client, "bytes_out"), out, sizeof out));
+               human(number(client, "bytes_out"), out, sizeof out), number(client, "residents"),
+               human(number(client, "resident_bytes"), resident, sizeof resident),
+               human(number(client, "attached_bytes"), attached, sizeof attached));
 }
 
 static int show_stats(struct session *session) {

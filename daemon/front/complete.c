@@ -97,6 +97,9 @@ static void count(struct io_thread *thread, const struct request *request,
         return;
     }
     stats_add(stats->bytes_out, result->block_bytes);
+    for (uint32_t i = 0; i < result->nout; i++)
+        if (result->out[i].place == SEAM_MEMORY && !(request->staying && request->staying->out[i]))
+            stats_add(stats->bytes_out, operands_bytes(&result->out[i]));
     if (result->batch > 0) {
         /* Each call of a batch of n counts 1/n of it. */
         stats_add(stats->batched, 1);
