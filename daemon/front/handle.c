@@ -64,7 +64,7 @@ static struct request *begin(struct connection *c, const struct message *m, uint
 static struct request *refuse(struct connection *c, struct request *request,
                               const struct xop_error *error) {
     uint64_t id = request->id;
-    request_free(request);
+    request_drop(request);
     stats_add(c->stats.errors, 1);
     answer_failure(c, id, error, false);
     return NULL;

@@ -39,6 +39,16 @@ void request_free(struct request *request) {
     thread->free_requests = request;
 }
 
+void request_drop(struct request *request) {
+    operands_end(request);
+    if (request->blockers == 0) {
+        request_free(request);
+        return;
+    }
+    give_space(request);
+    request->state = REQUEST_BLOCKED; /* order_run frees it */
+}
+
 /* ---- What a message says, in the form that records have ---- */
 
 static enum xop_status put_tensor(const struct message_tensor *from, bool input,

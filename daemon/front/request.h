@@ -35,6 +35,9 @@ void request_fail(struct request *request, enum xop_status status, const char *f
 
 /* Frees a request that is in no queue, no record and at no connection. */
 void request_free(struct request *request);
+/* One that was never attached to its connection: it leaves the order at once, and is freed when
+ * those that it was to wait for know nothing of it any more. */
+void request_drop(struct request *request);
 
 /* Whether the worker has begun with it, as far as the worker says. */
 bool request_launched(const struct request *request);

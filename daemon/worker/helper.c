@@ -12,23 +12,29 @@ struct helper {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t asked;
-    struct helper_job *jobs, **last_job, *through, **last_through;
+    struct helper_job *jobs, **last_job, *patient, **last_patient, *through, **last_through;
     bool stop;
     _Atomic uint32_t waiting; /* jobs that are through */
     int descriptor;
 };
 
+static struct helper_job *take(struct helper_job **first, struct helper_job ***last) {
+    struct helper_job *job = *first;
+    *first = job->next;
+    if (!*first)
+        *last = first;
+    return job;
+}
+
 static struct helper_job *next_job(struct helper *helper) {
     struct helper_job *job = NULL;
     pthread_mutex_lock(&helper->lock);
-    while (!helper->jobs && !helper->stop)
+    while (!helper->jobs && !helper->patient && !helper->stop)
         pthread_cond_wait(&helper->asked, &helper->lock);
-    if (!helper->stop) {
-        job = helper->jobs;
-        helper->jobs = job->next;
-        if (!helper->jobs)
-            helper->last_job = &helper->jobs;
-    }
+    if (!helper->stop && helper->jobs)
+        job = take(&helper->jobs, &helper->last_job);
+    else if (!helper->stop)
+        job = take(&helper->patient, &helper->last_patient);
     pthread_mutex_unlock(&helper->lock);
     return job;
 }
@@ -57,6 +63,7 @@ enum xop_status helper_open(struct worker *worker, struct xop_error *error) {
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the worker is out of memory");
     helper->worker = worker;
     helper->last_job = &helper->jobs;
+    helper->last_patient = &helper->patient;
     helper->last_through = &helper->through;
     pthread_mutex_init(&helper->lock, NULL);
     pthread_cond_init(&helper->asked, NULL);
@@ -92,6 +99,7 @@ void helper_close(struct worker *worker) {
     pthread_mutex_unlock(&helper->lock);
     pthread_join(helper->thread, NULL);
     free_jobs(helper->jobs);
+    free_jobs(helper->patient);
     free_jobs(helper->through);
     pthread_mutex_destroy(&helper->lock);
     pthread_cond_destroy(&helper->asked);
@@ -100,12 +108,13 @@ void helper_close(struct worker *worker) {
     worker->helper = NULL;
 }
 
-void helper_ask(struct worker *worker, struct helper_job *job) {
+void helper_ask(struct worker *worker, struct helper_job *job, bool patient) {
     struct helper *helper = worker->helper;
+    struct helper_job ***last = patient ? &helper->last_patient : &helper->last_job;
     job->next = NULL;
     pthread_mutex_lock(&helper->lock);
-    *helper->last_job = job;
-    helper->last_job = &job->next;
+    **last = job;
+    *last = &job->next;
     pthread_cond_signal(&helper->asked);
     pthread_mutex_unlock(&helper->lock);
 }

@@ -1,6 +1,7 @@
 /*
  * One thread beside the loop's, for what may take long and starts no group: making, mapping and
- * pinning memory, timing the device. It does one job after the other, in the order asked.
+ * pinning memory, timing the device. It does one job after the other, in the order asked, but for
+ * patient ones, which let others pass.
  */
 #ifndef WORKER_HELPER_H
 #define WORKER_HELPER_H
@@ -18,7 +19,8 @@ enum xop_status helper_open(struct worker *worker, struct xop_error *error);
 /* Ends the thread once it is through with what it has begun; the rest is freed undone. */
 void helper_close(struct worker *worker);
 
-void helper_ask(struct worker *worker, struct helper_job *job);
+/* patient: it lets those pass that are not. */
+void helper_ask(struct worker *worker, struct helper_job *job, bool patient);
 
 /* Calls done for what is through; returns how many that were. */
 uint32_t helper_finish(struct worker *worker);

@@ -307,7 +307,7 @@ void memories_adopt(struct worker *worker, struct task *task) {
     }
     entry->busy = true;
     errand->memory = entry;
-    helper_ask(worker, &errand->job);
+    helper_ask(worker, &errand->job, false);
 }
 
 void memories_given(struct worker *worker, const struct seam_memory *memory, int fd) {
@@ -356,7 +356,7 @@ void memories_release(struct worker *worker, struct task *task) {
     if (!errand)
         return;
     errand->memory = table_remove(&worker->memories, task->memory.number);
-    helper_ask(worker, &errand->job);
+    helper_ask(worker, &errand->job, false);
 }
 
 /* ---- Timing the device ---- */
@@ -382,7 +382,7 @@ void memories_probe(struct worker *worker, struct task *task) {
         return;
     errand->bytes_in = task->bytes_in;
     errand->bytes_out = task->bytes_out;
-    helper_ask(worker, &errand->job);
+    helper_ask(worker, &errand->job, true);
 }
 
 /* ---- Using ---- */

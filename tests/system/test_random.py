@@ -11,7 +11,7 @@ import signal
 
 import numpy as np
 
-from xopd import Daemon, Memory, NAMES, operands, run, tensors
+from xopd import Daemon, Memory, NAMES, NOT_FOUND, operands, run, tensors
 
 SEED = int(os.environ.get("XOP_SEED", random.SystemRandom().randrange(1 << 32)))
 ROUNDS = int(os.environ.get("XOP_ROUNDS", 40))
@@ -159,10 +159,19 @@ class World:
         del self.resident[handle]
         self.contexts.pop(handle, None)
 
+    def refused(self):
+        """Found out when it comes, behind others that it would have to wait for: it does nothing."""
+        handle = self.random.choice(HANDLES)
+        inputs = [{"resident": h} for h in (handle, 77)]
+        number = self.client.request("forward", op="square_bias", out=[{"resident": handle}],
+                                     **{"in": inputs})
+        self.expected[number] = NOT_FOUND
+
     # ---- Rounds ----
 
     def round(self, kill):
-        acts = [self.forward] * 6 + [self.backward] * 2 + [self.put] * 2 + [self.get] * 2 + [self.free]
+        acts = ([self.forward] * 6 + [self.backward] * 2 + [self.put] * 2 + [self.get] * 2 +
+                [self.free, self.refused])
         with self.client.one_write():
             for _ in range(self.random.randrange(1, 60)):
                 self.random.choice(acts)()
@@ -170,8 +179,10 @@ class World:
             os.kill(self.daemon.worker(), signal.SIGKILL)
         while self.expected:
             header, body = self.client.answer()
-            assert not header.get("status"), header
             want = self.expected.pop(header["id"])
+            assert header.get("status", 0) == (want if isinstance(want, int) else 0), header
+            if isinstance(want, int):
+                continue
             if want is None:
                 assert not body, header
             else:
