@@ -48,7 +48,8 @@ static enum xop_status use_memory(struct request *request, struct connection *c,
     tensor->offset = offset;
     /* An output whose size is not known yet may reach to the memory's end. */
     uint64_t end = bytes > 0 || tensor->dtype ? offset + bytes : memory->bytes;
-    if (end > offset && !order_access(request, &memory->object, offset, end, write))
+    /* An empty one counts too: the worker has to have the memory that its record names. */
+    if (!order_access(request, &memory->object, offset, end, write))
         return out_of_memory(error);
     return XOP_OK;
 }
@@ -74,6 +75,11 @@ static struct resident *use_resident(struct request *request, struct connection 
                  (unsigned long long)handle);
     if (!resident && write)
         resident = resident_new(c, handle, error);
+    /* Whoever reads any of one that nothing was written to yet is behind all that may make it. */
+    if (resident && !write && resident->version == 0) {
+        begin = 0;
+        end = WHOLE;
+    }
     if (resident && !order_access(request, &resident->object, begin, end, write)) {
         out_of_memory(error);
         resident_settle(resident);

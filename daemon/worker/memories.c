@@ -363,6 +363,12 @@ void memories_release(struct worker *worker, struct task *task) {
 
 static void run_probe(struct worker *worker, struct helper_job *job) {
     struct errand *errand = (struct errand *)job;
+    const struct seam_request *record =
+        &worker->lanes[errand->task->lane].requests[errand->task->index];
+    if (atomic_load(&record->dropped) != 0) {
+        xop_fail(&errand->error, XOP_CANCELLED, "dropped before it was started");
+        return;
+    }
     errand->error.status = worker->api->probe(worker->backend, errand->bytes_in, errand->bytes_out,
                                               &errand->probe, &errand->error);
 }

@@ -6,8 +6,8 @@
 #include <time.h>
 
 #define RUNS 31
-#define LEAST_RUNS 5
-#define ENOUGH_NS UINT64_C(1000000000) /* after which no further run begins */
+#define LEAST_RUNS 3
+#define ENOUGH_NS UINT64_C(200000000) /* after which no further run begins */
 #define MOST_BYTES (UINT64_C(1) << 30)
 #define ALIGNMENT 4096u
 /* Words that are worth handing to another thread. */

@@ -216,6 +216,16 @@ def it_is_there_again_after_the_workers_death():
             assert np.array_equal(y, x * x + x[0])
 
 
+def empty_tensors_in_it_are_as_good_after_the_workers_death():
+    with Daemon() as daemon:
+        client, memory = daemon.client(), Memory(MIB)
+        client.attach(1, memory.descriptor, memory.length)
+        os.kill(daemon.worker(), signal.SIGKILL)
+        daemon.wait_for(r"ready: ", 2)
+        header, body = ok(client, forward(client, "sigmoid", [at(1, 0, 0)], [at(1, 64, 0)]))
+        assert not body and header["out"][0]["shape"] == [0], header
+
+
 def a_client_that_goes_away_with_requests_in_flight_harms_nobody():
     with Daemon() as daemon:
         other = daemon.client()
@@ -291,6 +301,7 @@ run([inputs_and_outputs_lie_in_it,
      memory_is_a_connections_own,
      quotas_hold,
      it_is_there_again_after_the_workers_death,
+     empty_tensors_in_it_are_as_good_after_the_workers_death,
      a_client_that_goes_away_with_requests_in_flight_harms_nobody,
      descriptors_that_nobody_asked_for_are_closed,
      tcp_takes_no_memory,

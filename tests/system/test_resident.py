@@ -171,6 +171,36 @@ def what_depends_on_a_failure_is_aborted_and_the_rest_is_not():
         assert client.document("stats")["clients"][0]["residents"] == 2
 
 
+def a_refused_request_leaves_no_trace():
+    with Daemon(config="[server]\nio_threads = 1\n") as daemon:
+        client, other = daemon.client(), daemon.client()
+        x = values(8)
+        for _ in range(20):
+            with client.one_write():
+                client.request("put", x.tobytes(), handle=1, **{"in": [type_of(x)]})
+                bad = forward(client, "square_bias", [handle(1), handle(77)])
+                last = client.request("put", x.tobytes(), handle=1, **{"in": [type_of(x)]})
+            found = answers(client, 3)
+            assert found[bad][0]["status"] == NOT_FOUND and not found[last][0].get("status"), found
+            # One that took its place in the server's memory is not let go in its stead.
+            other.run("sigmoid", [x])
+            client.ask("free", handle=1)
+
+
+def what_is_read_is_behind_what_makes_it():
+    with Daemon() as daemon:
+        client, x = daemon.client(), values(8)
+        for _ in range(20):
+            with client.one_write():
+                client.request("put", x.tobytes()[:16], handle=1, **{"in": [type_of(x)]})
+                none = client.request("get", handle=1, offset=16, length=0)
+                missing = client.request("get", handle=1, offset=16, length=4)
+            found = answers(client, 3)
+            assert not found[none][0].get("status"), found[none]
+            assert found[missing][0]["status"] == FAILED_PRECONDITION, found[missing]
+            client.ask("free", handle=1)
+
+
 def a_context_keeps_what_backward_needs():
     with Daemon() as daemon:
         client = daemon.client()
@@ -450,6 +480,8 @@ run([what_was_put_is_got_in_any_dtype_and_shape,
      a_chain_goes_out_in_one_write,
      many_updates_of_one_tensor_run_in_order,
      what_depends_on_a_failure_is_aborted_and_the_rest_is_not,
+     a_refused_request_leaves_no_trace,
+     what_is_read_is_behind_what_makes_it,
      a_context_keeps_what_backward_needs,
      a_context_whose_tensors_were_written_is_refused_by_name,
      a_context_of_a_forward_that_failed_is_none,
