@@ -9,6 +9,8 @@
 #include <string.h>
 
 #define QUANTUM (UINT64_C(256) << 10)
+/* Turns without a request after which the rounds that are needed are gone at once. */
+#define MANY_PASSED 64u
 /* Cost that a worker may hold from one I/O thread at once: enough to keep it busy, little enough
  * that what comes next soon gets its turn. */
 #define WINDOW (UINT64_C(32) << 20)
@@ -128,8 +130,28 @@ static struct request *pop(struct connection *c, uint32_t level) {
     return request;
 }
 
+/* How many rounds it takes until somebody's deficit suffices. */
+static uint64_t rounds_needed(const struct io_thread *thread) {
+    uint64_t least = UINT64_MAX;
+    for (const struct connection *c = thread->active; c; c = c->next_active) {
+        uint64_t cost = c->queued ? c->queue[best_level(c)]->cost : 0;
+        uint64_t needed = cost > c->deficit ? (cost - c->deficit) / QUANTUM : 0;
+        least = needed < least ? needed : least;
+    }
+    return least;
+}
+
+/* Goes as many rounds at once: a request may say that it is as large as it likes. */
+static void go_rounds(struct io_thread *thread) {
+    uint64_t rounds = rounds_needed(thread);
+    for (struct connection *c = thread->active; c; c = c->next_active)
+        if (c->queued)
+            c->deficit += rounds * QUANTUM;
+}
+
 /* The request whose turn it is, or NULL. */
 static struct request *next(struct io_thread *thread) {
+    uint32_t passed = 0;
     if (thread->again)
         return pop_again(thread);
     while (thread->active) {
@@ -145,6 +167,8 @@ static struct request *next(struct io_thread *thread) {
             c->deficit += c->next_active ? QUANTUM : cost;
             pop_active(thread);
             dispatch_activate(c);
+            if (++passed % MANY_PASSED == 0)
+                go_rounds(thread);
             continue;
         }
         c->deficit -= cost;

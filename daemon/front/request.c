@@ -136,7 +136,8 @@ static enum xop_status put_arguments(struct request *request, const struct messa
             *at = (struct seam_tensor){.place = SEAM_NOWHERE};
         else if (put_tensor(&message->in[i], true, at, error) != XOP_OK)
             return error->status;
-        request->cost += operands_bytes(at);
+        if (at->place != SEAM_NOWHERE) /* a shape alone moves nothing */
+            request->cost += operands_bytes(at);
     }
     for (uint32_t i = 0; i < extent.nout; i++, at++) {
         if (i >= message->nout)

@@ -293,7 +293,27 @@ def tcp_speaks_the_same():
         assert np.array_equal(client.run("square_bias", [X, B])[0], X * X + B)
 
 
-run([forward_and_backward_give_what_the_formula_says,
+def a_size_that_is_only_claimed_holds_nobody_up():
+    with Daemon(config="[server]\nio_threads = 1\n") as daemon:
+        clients, good = [daemon.client(), daemon.client()], daemon.client()
+        huge = {"dtype": "f32", "shape": [1 << 60]}
+        x = np.ones(4, np.float32)
+        described, body = operands([x, x])
+        for client in clients:
+            with client.one_write():
+                for _ in range(3):
+                    client.request("forward", op="square_bias", **{"in": [huge, huge]})
+                    client.request("forward", body, op="square_bias", out=[huge],
+                                   **{"in": described})
+        for client in clients:
+            for _ in range(6):
+                header, _ = client.answer()
+                assert header["status"] == INVALID_ARGUMENT, header
+        assert np.array_equal(good.run("square_bias", [x, x])[0], x + x)
+
+
+run([a_size_that_is_only_claimed_holds_nobody_up,
+     forward_and_backward_give_what_the_formula_says,
      hello_states_version_limits_and_generation,
      bytes_that_are_no_frame_are_closed_with_an_error,
      a_connection_that_ends_within_a_frame_costs_nobody_anything,
