@@ -422,14 +422,21 @@ void memory_gone(struct io_thread *thread) {
     }
 }
 
+/* The first from here on that somebody uses: the others are being released. */
+static struct memory *in_use(struct memory *memory) {
+    while (memory && memory->object.references == 0)
+        memory = memory->next;
+    return memory;
+}
+
 void memory_refuse_all(struct io_thread *thread, const char *reason) {
-    struct memory *memory = thread->memories;
+    struct memory *memory = in_use(thread->memories);
     if (memory)
         object_hold(&memory->object);
     while (memory) {
         fail_waiters(memory, XOP_UNAVAILABLE, reason);
         /* What fails may have been the last user of this one or of its neighbours. */
-        struct memory *next = memory->next;
+        struct memory *next = in_use(memory->next);
         if (next)
             object_hold(&next->object);
         object_drop(&memory->object);

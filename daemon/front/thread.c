@@ -211,7 +211,7 @@ static bool may_sleep(struct io_thread *thread, struct ring_bell *bell) {
     thread->space_freed = false;
     if (bell)
         bell_arm(bell);
-    return !space && !(bell && ring_waiting(&thread->lane.complete) > 0);
+    return !space && !thread->flush && !(bell && ring_waiting(&thread->lane.complete) > 0);
 }
 
 static void wait_for_work(struct io_thread *thread) {

@@ -231,6 +231,9 @@ static void sleep_until_work(struct worker *worker, uint64_t now) {
         log_error("the doorbell: %s", strerror(errno));
     if (ready[1].revents)
         read_control(worker);
+    /* Its job may have been taken before this was written. */
+    if (ready[2].revents && read(ready[2].fd, &count, sizeof count) < 0 && errno != EAGAIN)
+        log_error("eventfd: %s", strerror(errno));
 }
 
 /* ---- The loop ---- */
