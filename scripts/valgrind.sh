@@ -8,7 +8,9 @@ failed=0
 directory=$(mktemp -d)
 daemon=
 trap '[ -z "$daemon" ] || kill "$daemon" 2>/dev/null; rm -rf "$directory"' EXIT
-memcheck=(valgrind --quiet --error-exitcode=9 --leak-check=full
+# What hangs is ended, so that it is a failure and not the end of everything after it.
+limited=(timeout --kill-after=10 "${XOP_TEST_LIMIT:-300}")
+memcheck=("${limited[@]}" valgrind --quiet --error-exitcode=9 --leak-check=full
     --show-leak-kinds=definite,indirect --errors-for-leak-kinds=definite)
 
 # Says how a program ended; its log is shown where that was not well.

@@ -32,9 +32,9 @@ run_one() {
     name=$(basename "$program")
     log=$logs/$name.log
     case $program in
-    *.py) (cd tests/system && timeout "$limit" "$python" "$name") >"$log" 2>&1 ;;
-    *.sh) timeout "$limit" bash "$program" >"$log" 2>&1 ;;
-    *) timeout "$limit" "$program" >"$log" 2>&1 ;;
+    *.py) (cd tests/system && timeout -k 10 "$limit" "$python" "$name") >"$log" 2>&1 ;;
+    *.sh) timeout -k 10 "$limit" bash "$program" >"$log" 2>&1 ;;
+    *) timeout -k 10 "$limit" "$program" >"$log" 2>&1 ;;
     esac
     status=$?
     if grep -q '^\[==========\]' "$log"; then
