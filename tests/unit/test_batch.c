@@ -5,11 +5,9 @@
 static void fill_lanes(void) {
     set_hold(true);
     fill(0, 0, 10), submit(0);
-    while (submitted() < 1)
-        ;
+    wait_submitted(1);
     fill(1, 0, 10), submit(1);
-    while (submitted() < 2)
-        ;
+    wait_submitted(2);
 }
 
 static void nothing_starts_beside_a_suspect(void **state) {
@@ -18,8 +16,7 @@ static void nothing_starts_beside_a_suspect(void **state) {
     set_hold(true);
     fill(1, 0, 10)->flags = SEAM_ALONE;
     submit(1);
-    while (submitted() < 1)
-        ;
+    wait_submitted(1);
     fill(2, 0, 10), submit(2);
     fill(3, 0, 10)->flags = SEAM_ALONE;
     submit(3);

@@ -293,8 +293,7 @@ static void what_nobody_waits_for_is_not_launched(void **state) {
     set_hold(true);
     for (uint32_t i = 0; i < 2; i++) {
         fill(i, 0, 10), submit(i);
-        while (submitted() < i + 1)
-            ;
+        wait_submitted(i + 1);
     }
     struct seam_request *r = fill(2, 0, 10);
     fill(3, 0, 10);

@@ -27,11 +27,9 @@ static void what_waits_goes_as_one_launch(void **state) {
     set_hold(true);
     /* Two fill the lanes; the others collect and go in groups of at most MAX_GROUP. */
     fill(0, 0, 10), submit(0);
-    while (submitted() < 1)
-        ;
+    wait_submitted(1);
     fill(1, 0, 10), submit(1);
-    while (submitted() < 2)
-        ;
+    wait_submitted(2);
     for (uint32_t i = 2; i < 2 + 2 * MAX_GROUP; i++)
         fill(i, 0, 10), submit(i);
     set_hold(false);
@@ -51,11 +49,9 @@ static void other_attributes_do_not_share_a_launch(void **state) {
     (void)state;
     set_hold(true);
     fill(0, 0, 10), submit(0);
-    while (submitted() < 1)
-        ;
+    wait_submitted(1);
     fill(1, 0, 10), submit(1);
-    while (submitted() < 2)
-        ;
+    wait_submitted(2);
     for (uint32_t i = 2; i < 10; i++) {
         struct xop_attr attr = {"eps", XOP_ATTR_INT, 1, {.i = i % 2}};
         struct seam_request *r = fill(i, 0, 10);
@@ -192,8 +188,7 @@ static void a_suspect_runs_with_nothing_else(void **state) {
     (void)state;
     set_hold(true);
     fill(0, 0, 10), submit(0);
-    while (submitted() < 1)
-        ;
+    wait_submitted(1);
     fill(1, 0, 10)->flags = SEAM_ALONE;
     submit(1);
     fill(2, 0, 10), submit(2);

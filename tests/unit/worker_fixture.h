@@ -11,9 +11,9 @@
 #include "daemon/worker/operators.h"
 #include "daemon/worker/outbox.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -109,6 +109,7 @@ static const struct xop_op copies = {.abi = XOP_OP_ABI,
 
 static struct fake {
     pthread_mutex_t lock;
+    pthread_cond_t changed; /* submitted or rounds */
     struct xop_group *groups[LANES_OF_BACKEND];
     uint32_t n, submitted, calls, largest;
     uint32_t rounds;       /* times that the loop asked or polled */
@@ -120,13 +121,14 @@ static struct fake {
     uint32_t made;               /* so far */
     bool refuse;                 /* to register or make any */
     bool faults;                 /* making one finds that the device is lost */
-} fake = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static inline uint32_t fake_free(struct xop_backend *b) {
     (void)b;
     pthread_mutex_lock(&fake.lock);
     uint32_t n = LANES_OF_BACKEND - fake.n;
     fake.rounds++;
+    pthread_cond_broadcast(&fake.changed);
     pthread_mutex_unlock(&fake.lock);
     return n;
 }
@@ -143,6 +145,7 @@ static inline enum xop_status fake_submit(struct xop_backend *b, struct xop_grou
     fake.beside = fake.n > fake.beside ? fake.n : fake.beside;
     fake.groups[fake.n++] = group;
     fake.submitted++;
+    pthread_cond_broadcast(&fake.changed);
     fake.calls += group->ncalls;
     fake.largest = group->ncalls > fake.largest ? group->ncalls : fake.largest;
 out:
@@ -165,6 +168,7 @@ static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group 
     *count = 0;
     pthread_mutex_lock(&fake.lock);
     fake.rounds++;
+    pthread_cond_broadcast(&fake.changed);
     bool lose = fake.lose;
     while (!fake.hold && fake.n > 0) {
         struct xop_group *group = fake.groups[--fake.n];
@@ -288,6 +292,13 @@ static inline uint32_t submitted(void) {
     return n;
 }
 
+static inline void wait_submitted(uint32_t n) {
+    pthread_mutex_lock(&fake.lock);
+    while (fake.submitted < n)
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 /* ---- The front's side ---- */
 
 static struct front {
@@ -403,19 +414,24 @@ static inline int stop(void **state) {
     return 0;
 }
 
-/* Waits until the loop has been through whole rounds that began after this call. */
+/* Waits until the loop has been through whole rounds that began after this call. A bell that rings
+ * while the loop is about to sleep may go unheard: it is rung again. */
 static inline void wait_rounds(void) {
-    uint32_t seen, first;
+    struct timespec again;
     pthread_mutex_lock(&fake.lock);
-    first = fake.rounds;
-    pthread_mutex_unlock(&fake.lock);
-    do {
-        bell_ring(&front.worker.header->bell, front.worker.doorbell);
-        sched_yield();
-        pthread_mutex_lock(&fake.lock);
-        seen = fake.rounds;
+    for (uint32_t first = fake.rounds, seen = first; fake.rounds - first < 16; seen = fake.rounds) {
         pthread_mutex_unlock(&fake.lock);
-    } while (seen - first < 16);
+        bell_ring(&front.worker.header->bell, front.worker.doorbell);
+        clock_gettime(CLOCK_REALTIME, &again);
+        again.tv_nsec += 1000000;
+        if (again.tv_nsec >= 1000000000)
+            again.tv_sec++, again.tv_nsec -= 1000000000;
+        pthread_mutex_lock(&fake.lock);
+        while (fake.rounds == seen &&
+               pthread_cond_timedwait(&fake.changed, &fake.lock, &again) != ETIMEDOUT)
+            ;
+    }
+    pthread_mutex_unlock(&fake.lock);
 }
 
 /* Fills record `index` with a request for op on n floats. */
