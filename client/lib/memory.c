@@ -16,6 +16,7 @@ struct attachment {
     uint64_t id;
     bool write;
     bool usable; /* the server knows it, and nobody detaches it */
+    bool busy;   /* it is being attached or detached: whoever does that ends it */
 };
 
 struct xop_memory {
@@ -24,7 +25,8 @@ struct xop_memory {
     unsigned char *data;
     size_t bytes;
     pthread_mutex_t lock;
-    atomic_uint holders; /* its owner, and clients that look at it */
+    bool freed;          /* by its owner */
+    atomic_uint holders; /* its owner, clients that look at it, and busy attachments */
     struct attachment *attachments;
 };
 
@@ -82,6 +84,8 @@ static void take_out(struct attachment *attachment) {
     struct attached *attached = &attachment->client->attached;
     struct attachment **link = &attachment->memory->attachments;
     uint32_t at = position(attached, attachment->memory->data) - 1;
+    while (attached->list[at] != attachment) /* a freed one, where another has its addresses now */
+        at--;
     memmove(attached->list + at, attached->list + at + 1,
             (attached->n - at - 1) * sizeof(struct attachment *));
     attached->n--;
@@ -104,6 +108,7 @@ static void let_go(struct xop_memory *memory) {
     pthread_mutex_unlock(&memory->lock);
     if (!last)
         return;
+    close(memory->fd);
     pthread_mutex_destroy(&memory->lock);
     free(memory);
 }
@@ -214,13 +219,18 @@ static void detach_unawaited(struct attachment *attachment) {
     run_start(client, call, NULL, &ignored);
 }
 
-/* Every client that has it attached is told. The lock is held. */
+/* Every client that has it attached is told, but for those that are about to hear. The lock is
+ * held. */
 static void detach_all(struct xop_memory *memory) {
-    while (memory->attachments) {
-        struct xop_client *client = memory->attachments->client;
+    for (struct attachment *attachment = memory->attachments, *next; attachment;
+         attachment = next) {
+        struct xop_client *client = attachment->client;
+        next = attachment->next;
         pthread_mutex_lock(&client->lock);
-        detach_unawaited(memory->attachments);
-        take_out(memory->attachments);
+        if (!attachment->busy) {
+            detach_unawaited(attachment);
+            take_out(attachment);
+        }
         pthread_mutex_unlock(&client->lock);
     }
 }
@@ -248,7 +258,7 @@ void xop_memory_free(struct xop_memory *memory) {
     detach_all(memory);
     /* Only now may something else come to be at its addresses. */
     munmap(memory->data, memory->bytes);
-    close(memory->fd);
+    memory->freed = true;
     let_go(memory);
 }
 
@@ -262,7 +272,7 @@ static enum xop_status check_memory(const struct xop_client *client,
     return XOP_OK;
 }
 
-/* An attachment that is not usable yet, in both lists. */
+/* An attachment that is not usable yet, in both lists; end_attach() is to follow. */
 static struct attachment *begin_attach(struct xop_client *client, struct xop_memory *memory,
                                        bool write, struct xop_error *error) {
     struct attachment *attachment = NULL;
@@ -273,10 +283,11 @@ static struct attachment *begin_attach(struct xop_client *client, struct xop_mem
     } else if (!(attachment = calloc(1, sizeof *attachment))) {
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     } else {
-        *attachment = (struct attachment){memory->attachments,    memory, client,
-                                          ++client->attached.ids, write,  false};
+        *attachment = (struct attachment){
+            memory->attachments, memory, client, ++client->attached.ids, write, false, true};
         if (add(&client->attached, attachment)) {
             memory->attachments = attachment;
+            atomic_fetch_add(&memory->holders, 1);
         } else {
             xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
             free(attachment);
@@ -295,10 +306,13 @@ static void end_attach(struct attachment *attachment, bool attached) {
     pthread_mutex_lock(&memory->lock);
     pthread_mutex_lock(&client->lock);
     attachment->usable = attached;
-    if (!attached)
+    attachment->busy = false;
+    if (memory->freed)
+        detach_unawaited(attachment);
+    if (!attached || memory->freed)
         take_out(attachment);
     pthread_mutex_unlock(&client->lock);
-    pthread_mutex_unlock(&memory->lock);
+    let_go(memory);
 }
 
 enum xop_status xop_memory_attach(struct xop_client *client, struct xop_memory *memory, bool write,
@@ -341,8 +355,11 @@ enum xop_status xop_memory_detach(struct xop_client *client, struct xop_memory *
     pthread_mutex_lock(&client->lock);
     struct attachment *attachment = find(memory, client);
     bool found = attachment && attachment->usable;
-    if (found)
+    if (found) {
         attachment->usable = false; /* what is submitted from now on is sent as ever */
+        attachment->busy = true;
+        atomic_fetch_add(&memory->holders, 1);
+    }
     pthread_mutex_unlock(&client->lock);
     pthread_mutex_unlock(&memory->lock);
     if (!found)

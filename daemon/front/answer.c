@@ -77,11 +77,13 @@ static void send_message(struct connection *c, struct response *response,
 }
 
 /* A response for a message without body, or with the parts that the caller adds. A connection that
- * cannot be answered is of no use to anybody. */
+ * cannot be answered is of no use to anybody; it ends later, as the caller still uses its requests.
+ */
 static struct response *begin(struct connection *c) {
     struct response *response = response_new(c->thread);
     if (!response) {
-        connection_end(c, "out of memory");
+        c->doomed = true;
+        connection_visit(c);
         return NULL;
     }
     response->nparts = 1;
@@ -316,6 +318,10 @@ static void advance(struct connection *c, uint64_t sent) {
 void answer_flush(struct connection *c) {
     bool was_high = answer_is_high(c);
     uint64_t total = 0;
+    if (c->doomed) {
+        connection_end(c, "out of memory for an answer");
+        return;
+    }
     while (c->out && total < ANSWER_TURN_BYTES) {
         ssize_t sent = send_some(c);
         if (sent < 0 && errno == EINTR)

@@ -93,7 +93,8 @@ static enum xop_status arrive_input(struct request *request, struct connection *
                                     struct xop_error *error) {
     uint64_t bytes = operands_bytes(to);
     if (from->place == PLACE_MEMORY)
-        return use_memory(request, c, from->id, from->offset, bytes, false, to, error);
+        return use_memory(request, c, from->id, from->offset, bytes,
+                          from->access == ACCESS_READ_WRITE, to, error);
     if (from->place != PLACE_RESIDENT)
         return XOP_OK;
     struct staying *staying = staying_of(request);
@@ -278,7 +279,7 @@ enum xop_status operands_put(struct request *request, struct connection *c, cons
     tensors[0] = row(from->dtype, staying->bytes, staying->bytes ? SEAM_INBOX : SEAM_NOWHERE);
     tensors[1] = row(from->dtype, staying->bytes, staying->bytes ? SEAM_MEMORY : SEAM_NOWHERE);
     tensors[1].offset = m->offset;
-    request->cost += staying->bytes;
+    request_charge(request, staying->bytes);
     if (from->place == PLACE_MEMORY && staying->bytes > 0 &&
         use_memory(request, c, from->id, from->offset, staying->bytes, false, &tensors[0], error) !=
             XOP_OK)
@@ -306,7 +307,7 @@ enum xop_status operands_get(struct request *request, struct connection *c, cons
     tensors[0] = row(XOP_F16, m->length, m->length ? SEAM_MEMORY : SEAM_NOWHERE);
     tensors[1] = row(XOP_F16, m->length, SEAM_OUTBOX);
     tensors[0].offset = m->offset;
-    request->cost += m->length;
+    request_charge(request, m->length);
     if (m->nout > 0 && m->length > 0 &&
         use_memory(request, c, m->out[0].id, m->out[0].offset, m->length, true, &tensors[1],
                    error) != XOP_OK)

@@ -437,7 +437,6 @@ static void link_connection(struct connection *c) {
         c->next->previous = c;
     thread->connections = c;
     pthread_mutex_unlock(&thread->lock);
-    stats_add(thread->nconnections, 1);
 }
 
 static void unlink_connection(struct connection *c) {
@@ -467,6 +466,7 @@ void connection_open(struct io_thread *thread, int fd, const char *peer) {
         log_error("%s: refused: out of memory", peer);
         free(c);
         close(fd);
+        atomic_fetch_sub(&thread->nconnections, 1);
         atomic_fetch_sub(&thread->front->nconnections, 1);
         return;
     }

@@ -187,10 +187,16 @@ static struct request *next(struct io_thread *thread) {
 static struct request *next_small(struct io_thread *thread) {
     if (thread->outstanding_small >= SMALL_WINDOW)
         return NULL;
+    if (thread->again && thread->again->cost <= SMALL)
+        return pop_again(thread);
     for (struct connection *c = thread->active; c; c = c->next_active) {
         uint32_t level = c->queued ? best_level(c) : 0;
-        if (c->queued && !answer_is_high(c) && c->queue[level]->cost <= SMALL)
-            return pop(c, level); /* where that was its last, next() takes it off the list */
+        if (!c->queued || answer_is_high(c) || c->queue[level]->cost > SMALL)
+            continue;
+        struct request *request = pop(c, level);
+        dispatch_deactivate(c); /* behind the others, so that each gets its turn */
+        dispatch_activate(c);
+        return request;
     }
     return NULL;
 }
@@ -335,16 +341,20 @@ static void report_ring(struct io_thread *thread) {
                   "positions");
 }
 
-/* Requests of our own, about memories. False where one cannot be sent now. */
+/* Requests of our own, about memories. One whose descriptor cannot be sent now is tried again in
+ * the next round, and the others need not wait for it. False where nothing can be submitted. */
 static bool submit_internal(struct io_thread *thread) {
-    while (thread->internal && thread->nfree > 0) {
-        struct request *request = thread->internal, *following = request->next;
+    struct request **at = &thread->internal;
+    while (*at && thread->nfree > 0) {
+        struct request *request = *at, *following = request->next;
         enum ring_outcome outcome = submit(thread, request);
-        if (outcome == RING_FULL)
-            return false;
-        thread->internal = following;
-        if (!thread->internal)
-            thread->internal_tail = &thread->internal;
+        if (outcome == RING_FULL) {
+            at = &request->next;
+            continue;
+        }
+        *at = following;
+        if (!following)
+            thread->internal_tail = at;
         if (outcome != RING_OK) {
             report_ring(thread);
             return false;

@@ -126,6 +126,7 @@ struct connection {
     uint32_t number;
     enum connection_state state;
     bool greeted, awaits_worker, active, flushing, waiting, ended, write_armed, read_armed, shut;
+    bool doomed; /* an answer was lost: it is ended when its output is next looked at */
     char peer[96], agent[PROTO_MAX_AGENT + 1];
     uint64_t connected_ns;
     uint64_t stage_deadline_ns;        /* 0: none */

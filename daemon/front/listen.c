@@ -96,7 +96,10 @@ static void hand_over(struct listeners *ls, int fd, const char *peer) {
     }
     ls->refused_logged = false;
     struct io_thread *thread = choose_thread(ls);
+    /* Counted here, so that of many that come at once each thread gets its part. */
+    atomic_fetch_add(&thread->nconnections, 1);
     if (!thread_post(thread, THREAD_ADOPT, fd, peer, NULL)) {
+        atomic_fetch_sub(&thread->nconnections, 1);
         atomic_fetch_sub(&front->nconnections, 1);
         close(fd);
     }

@@ -84,7 +84,7 @@ static struct request *ask(struct memory *memory, enum seam_kind kind) {
 /* Nobody uses it any more: the worker and the keeper let go of it, and then it is freed. */
 static void release(struct object *object) {
     struct memory *memory = (struct memory *)object; /* its first member */
-    bool known = memory->state == MEMORY_USABLE || (memory->kind == SEAM_DEVICE && memory->made);
+    bool known = memory->state == MEMORY_USABLE || memory->offered;
     if (known && ask(memory, SEAM_RELEASE))
         return;
     if (known)
@@ -339,6 +339,7 @@ bool memory_fill(struct request *request, struct seam_request *record) {
     struct xop_error error;
     record->memory = (struct seam_memory){memory->number, memory->bytes, memory->kind,
                                           memory->flags | (memory->made ? SEAM_MUST_BE : 0)};
+    memory->offered |= memory->kind == SEAM_DEVICE;
     if (request->kind != SEAM_ADOPT || memory->kind != SEAM_CLIENT)
         return true;
     enum xop_status status = channel_send(generation->control, &head, sizeof head, &record->memory,
@@ -358,7 +359,8 @@ static void adopted(struct memory *memory, const struct seam_result *result) {
             wake_waiters(memory);
         return;
     }
-    memory->state = MEMORY_BROKEN;
+    /* Room there may be again: the next request asks once more. */
+    memory->state = result->status == XOP_RESOURCE_EXHAUSTED ? MEMORY_UNKNOWN : MEMORY_BROKEN;
     xop_fail(&memory->error, (enum xop_status)result->status, "%s", result->message);
     fail_waiters(memory, memory->error.status, memory->error.message);
     /* One that never could be used was not attached: its id is free again. */

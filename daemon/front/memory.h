@@ -29,8 +29,9 @@ struct memory {
     struct connection *connection; /* whose quota a client's counts against; NULL once it ended */
     enum seam_memory_kind kind;
     enum memory_state state;
-    uint32_t flags;      /* enum seam_memory_flags */
-    bool made;           /* the device's: some worker made it, so that the keeper has it */
+    uint32_t flags; /* enum seam_memory_flags */
+    bool offered;   /* the device's: a worker was asked to make it, so the keeper may have it */
+    bool made;      /* the device's: some worker made it, so that the keeper has it */
     uint64_t number, id; /* ours, the client's */
     uint64_t bytes;
     uint64_t whole;      /* of the device's: what there really is */

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Sizes are the client's word: sums of costs must not wrap, whatever it says. */
+#define COST_MOST (UINT64_C(1) << 40)
+
 struct request *request_new(struct io_thread *thread) {
     struct request *request = thread->free_requests;
     if (request)
@@ -19,6 +22,10 @@ struct request *request_new(struct io_thread *thread) {
     request->cost = REQUEST_COST;
     request->op_slot = STATS_SLOTS - 1;
     return request;
+}
+
+void request_charge(struct request *request, uint64_t bytes) {
+    request->cost = bytes < COST_MOST - request->cost ? request->cost + bytes : COST_MOST;
 }
 
 static void give_space(struct request *request) {
@@ -137,14 +144,14 @@ static enum xop_status put_arguments(struct request *request, const struct messa
         else if (put_tensor(&message->in[i], true, at, error) != XOP_OK)
             return error->status;
         if (at->place != SEAM_NOWHERE) /* a shape alone moves nothing */
-            request->cost += operands_bytes(at);
+            request_charge(request, operands_bytes(at));
     }
     for (uint32_t i = 0; i < extent.nout; i++, at++) {
         if (i >= message->nout)
             *at = (struct seam_tensor){.place = extent.saved >> i & 1 ? SEAM_NOWHERE : SEAM_OUTBOX};
         else if (put_tensor(&message->out[i], false, at, error) != XOP_OK)
             return error->status;
-        request->cost += operands_bytes(at);
+        request_charge(request, operands_bytes(at));
     }
     request->nin = (uint8_t)extent.nin;
     request->nout = (uint8_t)extent.nout;

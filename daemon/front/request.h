@@ -13,6 +13,9 @@ struct request *request_new(struct io_thread *thread);
 /* What every request costs besides the bytes that it moves, in bytes. */
 #define REQUEST_COST 4096u
 
+/* Adds the bytes that it moves to its cost. */
+void request_charge(struct request *request, uint64_t bytes);
+
 /* What every request has of its message. */
 void request_begin(struct request *request, const struct message *message, uint64_t body);
 

@@ -7,6 +7,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Pages of a hundred gigabytes are made and pinned in less. */
+#define HANGS_NS UINT64_C(300000000000)
+
 struct helper {
     struct worker *worker;
     pthread_t thread;
@@ -14,7 +17,8 @@ struct helper {
     pthread_cond_t asked;
     struct helper_job *jobs, **last_job, *patient, **last_patient, *through, **last_through;
     bool stop;
-    _Atomic uint32_t waiting; /* jobs that are through */
+    _Atomic uint32_t waiting;  /* jobs that are through */
+    _Atomic uint64_t began_ns; /* the job that it is at; 0: none */
     int descriptor;
 };
 
@@ -44,7 +48,9 @@ static void *run(void *arg) {
     const uint64_t one = 1;
     struct helper_job *job;
     while ((job = next_job(helper))) {
+        atomic_store(&helper->began_ns, worker_now());
         job->run(helper->worker, job);
+        atomic_store(&helper->began_ns, 0);
         job->next = NULL;
         pthread_mutex_lock(&helper->lock);
         *helper->last_through = job;
@@ -140,6 +146,11 @@ uint32_t helper_finish(struct worker *worker) {
         n++;
     }
     return n;
+}
+
+bool helper_hangs(const struct worker *worker, uint64_t now) {
+    uint64_t began = atomic_load_explicit(&worker->helper->began_ns, memory_order_relaxed);
+    return began > 0 && now > began && now - began > HANGS_NS;
 }
 
 int helper_descriptor(const struct worker *worker) { return worker->helper->descriptor; }

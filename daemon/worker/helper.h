@@ -25,6 +25,9 @@ void helper_ask(struct worker *worker, struct helper_job *job, bool patient);
 /* Calls done for what is through; returns how many that were. */
 uint32_t helper_finish(struct worker *worker);
 
+/* Whether its job takes longer than any can: the device or its driver hangs. */
+bool helper_hangs(const struct worker *worker, uint64_t now);
+
 /* Becomes readable when something is. */
 int helper_descriptor(const struct worker *worker);
 

@@ -238,7 +238,10 @@ static void sleep_until_work(struct worker *worker, uint64_t now) {
 
 /* ---- The loop ---- */
 
+/* A heart that stops is what the front sees, whoever hangs. */
 static void beat(struct worker *worker, uint64_t now) {
+    if (helper_hangs(worker, now))
+        return;
     atomic_store_explicit(&worker->header->heartbeat_ns, now, memory_order_relaxed);
     if (now - worker->last_info_ns < INFO_NS)
         return;

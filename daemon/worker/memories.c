@@ -397,7 +397,7 @@ void *memories_find(const struct worker *worker, uint64_t number, uint64_t offse
                     bool write, const char **why) {
     const struct memory_entry *entry = number ? table_find(&worker->memories, number) : NULL;
     *why = NULL;
-    if (!entry || !entry->base)
+    if (!entry || entry->busy || !entry->base)
         *why = "a memory that is not adopted";
     else if (offset > entry->mapped || bytes > entry->mapped - offset)
         *why = "a tensor outside its memory";

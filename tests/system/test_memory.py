@@ -162,6 +162,8 @@ def what_is_no_such_memory_is_refused():
         raises(ALREADY_EXISTS, "memory 1", client.attach, 1, sealed.descriptor, MIB)
         raises(PERMISSION_DENIED, "reading alone", client.ask, "forward", op="sigmoid",
                **{"in": [at(1, 0, 4)], "out": [at(1, 4096, 4)]})
+        raises(PERMISSION_DENIED, "reading alone", client.ask, "forward", op="sigmoid",
+               **{"in": [dict(at(1, 0, 4), access="rw")]})
         raises(INVALID_ARGUMENT, "1048576 bytes", client.ask, "forward", op="sigmoid",
                **{"in": [at(1, MIB - 64, 17)]})
         raises(INVALID_ARGUMENT, "not a multiple of 64", client.ask, "forward", op="sigmoid",

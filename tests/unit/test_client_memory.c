@@ -230,6 +230,34 @@ static void freeing_memory_detaches_it(void **state) {
     assert_int_equal(model_note(&model, MESSAGE_DETACH, 0)->message.handle, 1);
 }
 
+static void free_it(void *arg, struct xop_result *result) {
+    xop_memory_free(arg);
+    xop_result_free(result);
+}
+
+/* By a callback that runs while the memory is being attached, and while it is being detached. */
+static void freeing_may_come_in_between(void **state) {
+    float ours[16] = {1};
+    struct xop_tensor in = xop_tensor_1d(XOP_F32, 16, ours);
+    struct xop_request request = {.op = "echo", .in = &in, .nin = 1};
+    struct xop_error error;
+    (void)state;
+    for (int detached = 0; detached < 2; detached++) {
+        struct xop_client *client = model_start(&model);
+        struct xop_memory *memory = model_memory_of(4096);
+        if (detached)
+            must(xop_memory_attach(client, memory, true, &error), &error);
+        must(xop_submit(client, &request, free_it, memory, NULL, &error), &error);
+        must(detached ? xop_memory_detach(client, memory, &error)
+                      : xop_memory_attach(client, memory, true, &error),
+             &error);
+        pass(client, ours, NULL, 16);
+        model_stop(&model, client);
+        assert_int_equal(model_count(&model, MESSAGE_ATTACH), 1);
+        assert_int_equal(model_count(&model, MESSAGE_DETACH), 1);
+    }
+}
+
 /* Requests that were submitted before still find it. */
 static void freeing_goes_behind_what_waits(void **state) {
     enum { N = 20 };
@@ -374,6 +402,7 @@ int main(void) {
         cmocka_unit_test(what_does_not_go_is_told),
         cmocka_unit_test(two_clients_share_a_memory),
         cmocka_unit_test(freeing_memory_detaches_it),
+        cmocka_unit_test(freeing_may_come_in_between),
         cmocka_unit_test(freeing_goes_behind_what_waits),
         cmocka_unit_test(a_client_may_close_with_memory_attached),
         cmocka_unit_test(closing_and_freeing_may_race),

@@ -1,4 +1,5 @@
 /* daemon/worker/memories.c and what intake.c makes of operands that lie in them. */
+#include "daemon/worker/helper.h"
 #include "worker_fixture.h"
 
 #include <fcntl.h>
@@ -346,6 +347,33 @@ static void the_device_is_timed(void **state) {
     assert_int_equal(result->probe.device_ns, 110);
 }
 
+static void set_stall(bool stall) {
+    pthread_mutex_lock(&fake.lock);
+    fake.stall = stall;
+    pthread_cond_broadcast(&fake.changed);
+    while (stall && !fake.stalled)
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void a_job_that_hangs_is_seen(void **state) {
+    (void)state;
+    struct seam_request *r = fill(1, 0, 1);
+    r->kind = SEAM_PROBE;
+    r->nin = 0;
+    pthread_mutex_lock(&fake.lock);
+    fake.stall = true;
+    pthread_mutex_unlock(&fake.lock);
+    submit(1);
+    set_stall(true); /* it has begun */
+    uint64_t now = worker_now(), hour = UINT64_C(3600000000000);
+    assert_false(helper_hangs(&front.worker, now));
+    assert_true(helper_hangs(&front.worker, now + hour));
+    set_stall(false);
+    expect_ok(done(1));
+    assert_false(helper_hangs(&front.worker, now + hour));
+}
+
 static void a_device_lost_while_making_memory_ends_the_loop(void **state) {
     (void)state;
     fake.faults = true;
@@ -386,6 +414,7 @@ int main(void) {
         TEST(what_nobody_waits_for_is_not_launched),
         TEST(large_ones_leave_a_lane),
         TEST(the_device_is_timed),
+        TEST(a_job_that_hangs_is_seen),
         TEST(a_device_lost_while_making_memory_ends_the_loop),
         TEST(a_kind_that_there_is_not_is_refused),
     };

@@ -121,6 +121,7 @@ static struct fake {
     uint32_t made;               /* so far */
     bool refuse;                 /* to register or make any */
     bool faults;                 /* making one finds that the device is lost */
+    bool stall, stalled;         /* a probe waits while stall is set; it has begun to */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static inline uint32_t fake_free(struct xop_backend *b) {
@@ -250,6 +251,12 @@ static inline enum xop_status fake_drop(struct xop_backend *b, void *base,
 static inline enum xop_status fake_probe(struct xop_backend *b, uint64_t in, uint64_t out,
                                          struct xop_probe *probe, struct xop_error *error) {
     (void)b, (void)error;
+    pthread_mutex_lock(&fake.lock);
+    for (fake.stalled = fake.stall; fake.stall;) {
+        pthread_cond_broadcast(&fake.changed);
+        pthread_cond_wait(&fake.changed, &fake.lock);
+    }
+    pthread_mutex_unlock(&fake.lock);
     *probe = (struct xop_probe){1, in, out, in + out};
     return XOP_OK;
 }
