@@ -153,6 +153,8 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
 $(call obj,$(wildcard kernels/cuda/*.c)): EXTRA_CFLAGS := -isystem $(CUDA_INCLUDE) -fvisibility=hidden
+$(call obj,kernels/cuda/built.c): EXTRA_CFLAGS += -DXOP_CUDA_MACHINE='"$(subst $(space),$(comma),$(ARCHS))"' \
+    -DXOP_CUDA_PTX='"$(lastword $(ARCHS))"'
 
 $(OUT)/libxopclient.so.1: $(call obj,$(CLIENT_SRC) $(PROTO_SRC)) client/libxopclient.map
 	$(call say,LD,$@)
@@ -170,7 +172,7 @@ $(OUT)/libxopclient.a: $(call obj,$(CLIENT_SRC) $(PROTO_SRC))
 $(OUT)/xopctl: $(call obj,$(CTL_SRC) $(REFERENCE_SRC)) $(OUT)/libxopclient.so
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
-	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS)) -lm -o $@
+	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS)) -ldl -lm -o $@
 
 $(OUT)/xopd: $(call obj,$(DAEMON_SRC) $(PROTO_SRC))
 	$(call say,LD,$@)

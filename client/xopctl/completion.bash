@@ -4,12 +4,12 @@ _xopctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         -s | --server) server=(-s "${COMP_WORDS[++i]}") ;;
-        ops | run | verify | bench | stats | ping | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify bench stats ping help version' options='--server --help --version' ;;
+    '') names='ops run verify bench stats ping doctor help version' options='--server --help --version' ;;
     ops) options='--json' ;;
     run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;
@@ -18,8 +18,8 @@ _xopctl() {
             --spin-us --flood --compare --report --json'
         ;;
     stats) options='--watch --json' ;;
-    ping) options='--json' ;;
-    help) names='ops run verify bench stats ping' ;;
+    ping | doctor) options='--json' ;;
+    help) names='ops run verify bench stats ping doctor' ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")

@@ -1,0 +1,118 @@
+/*
+ * xopctl doctor: probes find facts out, checks judge them. A probe takes where it looks from struct
+ * doctor_host, so that a test can show it another machine; a check sees facts alone, so that a test
+ * can make them up. Nothing here needs the daemon. Strings are cut where they do not fit.
+ */
+#ifndef XOPCTL_DOCTOR_H
+#define XOPCTL_DOCTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <xop/types.h>
+
+#define DOCTOR_DEVICES 16
+#define DOCTOR_FINDINGS 160
+
+/* ---- Where to look ---- */
+
+struct doctor_host {
+    const char *root;            /* before every absolute path but those of sockets; "" */
+    const char *address;         /* of the daemon; NULL: where clients look */
+    const char *const *backends; /* directories where xop-cuda.so may lie, NULL at the end */
+    /* As dlopen and dlsym; why is filled where it fails. */
+    void *(*open)(const char *library, char *why, size_t size);
+    void *(*symbol)(void *library, const char *name);
+};
+
+/* The text of a small file, without the newline at its end; false where it cannot be read. */
+bool doctor_read(const struct doctor_host *host, const char *path, char *text, size_t size);
+
+/* ---- Facts ---- */
+
+#define DOCTOR_UNKNOWN (-1)
+
+struct doctor_device {
+    char name[96];
+    int architecture;          /* 90 is compute capability 9.0 */
+    int compute_mode;          /* 0 default, 2 prohibited, 3 exclusive to a process */
+    int persistence, ecc, mig; /* 1 on, 0 off, or DOCTOR_UNKNOWN */
+    int64_t memory_errors;     /* uncorrectable ones since the driver was loaded, or as above */
+};
+
+struct doctor_driver {
+    int on_bus;        /* NVIDIA GPUs that the PCI bus shows */
+    char module[64];   /* version of the kernel module, "" where none is loaded */
+    bool loaded;       /* libcuda.so.1 could be opened */
+    char why[300];     /* why not */
+    int cuda;          /* the CUDA version that it supports, 0 where it does not say */
+    int init;          /* what cuInit or counting devices returned: 0 is success */
+    char visible[200]; /* CUDA_VISIBLE_DEVICES, "" where it is not set */
+    int ndevices;
+    struct doctor_device device[DOCTOR_DEVICES];
+    bool has_nvml;    /* libnvidia-ml.so.1 could be opened */
+    int nvml;         /* what its initialisation returned */
+    char version[96]; /* of the driver's libraries, "" where NVML does not say */
+    char mps[200];    /* where an MPS daemon has its pipes, "" where there is none */
+};
+
+struct doctor_build {
+    bool found; /* there is an xop-cuda.so */
+    char path[300];
+    bool noted;    /* and it says what it was built for */
+    char why[300]; /* why not, of either */
+    char version[32];
+    int toolkit;                 /* CUDA version */
+    char machine[200], ptx[100]; /* architectures, "75,90" */
+    char cublaslt[32];           /* built against; "" where linear was left out */
+    bool has_cublaslt;           /* one of that version can be opened */
+    char cublaslt_why[300];
+};
+
+struct doctor_daemon {
+    bool answers, ready;
+    char why[512]; /* why it does not answer, or is not ready */
+    char version[32], backend[32], device[128];
+    char fallback_reason[300]; /* why it uses no GPU */
+};
+
+struct doctor_facts {
+    struct doctor_driver driver;
+    struct doctor_build build;
+    struct doctor_daemon daemon;
+};
+
+void doctor_probe_driver(const struct doctor_host *host, struct doctor_driver *driver);
+/* The kernel's side of it, which loads nothing. */
+void doctor_probe_bus(const struct doctor_host *host, struct doctor_driver *driver);
+void doctor_probe_build(const struct doctor_host *host, struct doctor_build *build);
+void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *daemon);
+void doctor_probe(const struct doctor_host *host, struct doctor_facts *facts);
+
+/* ---- Findings ---- */
+
+enum doctor_grade { DOCTOR_OK, DOCTOR_WARNING, DOCTOR_PROBLEM };
+
+struct doctor_finding {
+    enum doctor_grade grade;
+    const char *check;
+    char found[500];
+    char advice[600]; /* what to do; "" where nothing is to be done */
+};
+
+struct doctor_report {
+    const char *check; /* that is running */
+    int n;
+    struct doctor_finding finding[DOCTOR_FINDINGS];
+};
+
+/* Adds what a check found; never NULL. */
+struct doctor_finding *doctor_found(struct doctor_report *report, enum doctor_grade grade,
+                                    const char *format, ...) XOP_PRINTF(3, 4);
+void doctor_advise(struct doctor_finding *finding, const char *format, ...) XOP_PRINTF(2, 3);
+
+/* Runs every check; returns the worst grade. */
+enum doctor_grade doctor_judge(const struct doctor_facts *facts, struct doctor_report *report);
+const char *doctor_grade_name(enum doctor_grade grade);
+
+#endif
