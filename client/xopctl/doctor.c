@@ -32,6 +32,8 @@ static void *open_library(const char *library, char *why, size_t size) {
     return handle;
 }
 
+static int may_use(const char *path) { return access(path, R_OK | W_OK); }
+
 static void *find_symbol(void *library, const char *name) { return dlsym(library, name); }
 
 void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *daemon) {
@@ -62,6 +64,7 @@ void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *d
 }
 
 void doctor_probe(const struct doctor_host *host, struct doctor_facts *facts) {
+    doctor_probe_limits(host, &facts->limits);
     doctor_probe_build(host, &facts->build);
     doctor_probe_driver(host, &facts->driver);
     doctor_probe_daemon(host, &facts->daemon);
@@ -98,7 +101,8 @@ static int run_doctor(struct session *session, int argc, char **argv) {
                                .address = session->address,
                                .backends = places,
                                .open = open_library,
-                               .symbol = find_symbol};
+                               .symbol = find_symbol,
+                               .may_use = may_use};
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         if (c != 'j')

@@ -23,6 +23,7 @@ struct doctor_host {
     /* As dlopen and dlsym; why is filled where it fails. */
     void *(*open)(const char *library, char *why, size_t size);
     void *(*symbol)(void *library, const char *name);
+    int (*may_use)(const char *path); /* 0 where reading and writing is allowed, -1 and errno */
 };
 
 /* The text of a small file, without the newline at its end; false where it cannot be read. */
@@ -69,6 +70,12 @@ struct doctor_build {
     char cublaslt_why[300];
 };
 
+struct doctor_limits {
+    char node[64];    /* the first of /dev/nvidia* that is there and may not be used; "" none */
+    int denied;       /* errno of that */
+    uint64_t memlock; /* bytes that this user's processes may lock; UINT64_MAX: any number */
+};
+
 struct doctor_daemon {
     bool answers, ready;
     char why[512]; /* why it does not answer, or is not ready */
@@ -80,12 +87,14 @@ struct doctor_facts {
     struct doctor_driver driver;
     struct doctor_build build;
     struct doctor_daemon daemon;
+    struct doctor_limits limits;
 };
 
 void doctor_probe_driver(const struct doctor_host *host, struct doctor_driver *driver);
 /* The kernel's side of it, which loads nothing. */
 void doctor_probe_bus(const struct doctor_host *host, struct doctor_driver *driver);
 void doctor_probe_build(const struct doctor_host *host, struct doctor_build *build);
+void doctor_probe_limits(const struct doctor_host *host, struct doctor_limits *limits);
 void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *daemon);
 void doctor_probe(const struct doctor_host *host, struct doctor_facts *facts);
 

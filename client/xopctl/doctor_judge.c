@@ -155,6 +155,26 @@ static void check_devices(const struct doctor_facts *facts, struct doctor_report
                       "without MPS, a fault of another program does not reach xopd");
 }
 
+static void check_permissions(const struct doctor_facts *facts, struct doctor_report *report) {
+    if (*facts->limits.node)
+        doctor_advise(doctor_found(report, DOCTOR_PROBLEM, "%s: %s", facts->limits.node,
+                                   strerror(facts->limits.denied)),
+                      "join the group that ls -l shows, or have udev allow it; what xopd may, "
+                      "its own user has to ask");
+}
+
+/* xopd's defaults; pinning what is above the limit may be refused. */
+static void check_memlock(const struct doctor_facts *facts, struct doctor_report *report) {
+    const uint64_t pinned = UINT64_C(2) << 30;
+    if (facts->driver.ndevices > 0 && facts->limits.memlock < pinned)
+        doctor_advise(doctor_found(report, DOCTOR_WARNING,
+                                   "this user may lock %llu KiB; inbox and outbox have 2 GiB by "
+                                   "default",
+                                   (unsigned long long)facts->limits.memlock / 1024),
+                      "ulimit -l unlimited where xopd is started, or LimitMEMLOCK=infinity in its "
+                      "unit, as the one that comes with it has");
+}
+
 static void check_daemon(const struct doctor_facts *facts, struct doctor_report *report) {
     const struct doctor_daemon *daemon = &facts->daemon;
     if (!daemon->answers)
@@ -181,9 +201,10 @@ enum doctor_grade doctor_judge(const struct doctor_facts *facts, struct doctor_r
         const char *name;
         void (*judge)(const struct doctor_facts *facts, struct doctor_report *report);
     } checks[] = {
-        {"driver", check_driver},       {"build", check_build},
-        {"compatibility", check_age},   {"architecture", check_architecture},
-        {"libraries", check_libraries}, {"devices", check_devices},
+        {"driver", check_driver},           {"build", check_build},
+        {"compatibility", check_age},       {"architecture", check_architecture},
+        {"libraries", check_libraries},     {"devices", check_devices},
+        {"permissions", check_permissions}, {"memlock", check_memlock},
         {"daemon", check_daemon},
     };
     enum doctor_grade worst = DOCTOR_OK;

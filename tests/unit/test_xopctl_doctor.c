@@ -1,6 +1,7 @@
 /* xopctl doctor: what it says of machines that are made up, through fake drivers and files. */
 #include "client/xopctl/doctor.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,6 +36,7 @@ static int good(void **state) {
     facts.build.has_cublaslt = true;
     facts.daemon = (struct doctor_daemon){.answers = true, .ready = true};
     strcpy(facts.daemon.backend, "cuda");
+    facts.limits.memlock = UINT64_MAX;
     return 0;
 }
 
@@ -157,6 +159,25 @@ static void a_build_says_what_it_is_for(void **state) {
     rmdir(directory);
 }
 
+static int deny(const char *path) {
+    errno = strcmp(path, "/fake/dev/nvidia-uvm") == 0 ? EACCES : ENOENT;
+    return -1;
+}
+
+static void a_device_file_without_permission_is_a_problem(void **state) {
+    struct doctor_host host = {.root = "/fake", .may_use = deny};
+    (void)state;
+    doctor_probe_limits(&host, &facts.limits);
+    facts.limits.memlock = UINT64_MAX;
+    expect(DOCTOR_PROBLEM, "permissions", "/dev/nvidia-uvm: Permission denied", "group");
+}
+
+static void little_lockable_memory_is_a_warning(void **state) {
+    (void)state;
+    facts.limits.memlock = 8 << 20;
+    expect(DOCTOR_WARNING, "memlock", "8192 KiB", "LimitMEMLOCK=infinity");
+}
+
 static void *open_nothing(const char *library, char *why, size_t size) {
     snprintf(why, size, "%s is not there", library);
     return NULL;
@@ -185,6 +206,8 @@ int main(void) {
         TEST(a_daemon_on_the_cpu_beside_a_gpu_is_a_warning),
         TEST(code_runs_where_nvidia_says),
         TEST(a_build_says_what_it_is_for),
+        TEST(a_device_file_without_permission_is_a_problem),
+        TEST(little_lockable_memory_is_a_warning),
         TEST(what_keeps_the_driver_from_opening_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
