@@ -46,6 +46,20 @@ def every_verb_and_option_of_xopctl_is_in_its_page():
             assert f"Fl -{option}" in text, (verb, option)
 
 
+def completion_offers_every_verb_and_option_of_xopctl():
+    xopctl = os.path.join(BUILD, "xopctl")
+    with open(os.path.join(DOCS, "../client/xopctl/completion.bash")) as f:
+        text = f.read()
+    verbs = re.findall(r"^  (\w+) ", output(xopctl, "--help"), re.M)
+    assert "doctor" in verbs, verbs
+    for verb in verbs:
+        rows = re.findall(rf"^    (?:\w+ \| )*{verb}(?: \| \w+)*\) ?.*?;;", text, re.M | re.S)
+        offered = re.findall(r"--[a-z-]+", "".join(rows))
+        wanted = re.findall(r"--[a-z-]+", output(xopctl, verb, "--help"))
+        assert wanted and set(wanted) <= set(offered), (verb, set(wanted) - set(offered))
+        assert len(re.findall(rf"names='[^']*\b{verb}\b[^']*'", text)) == 2, verb
+
+
 def every_function_of_the_library_is_in_its_page():
     with open(os.path.join(DOCS, "../client/include/xop/client.h")) as f:
         header = re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
@@ -62,4 +76,5 @@ def every_function_of_the_library_is_in_its_page():
 run([every_configuration_key_is_in_its_page,
      every_option_of_xopd_is_in_its_page,
      every_verb_and_option_of_xopctl_is_in_its_page,
+     completion_offers_every_verb_and_option_of_xopctl,
      every_function_of_the_library_is_in_its_page])
