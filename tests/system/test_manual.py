@@ -48,16 +48,15 @@ def every_verb_and_option_of_xopctl_is_in_its_page():
 
 def completion_offers_every_verb_and_option_of_xopctl():
     xopctl = os.path.join(BUILD, "xopctl")
-    with open(os.path.join(DOCS, "../client/xopctl/completion.bash")) as f:
-        text = f.read()
     verbs = re.findall(r"^  (\w+) ", output(xopctl, "--help"), re.M)
     assert "doctor" in verbs, verbs
-    for verb in verbs:
-        rows = re.findall(rf"^    (?:\w+ \| )*{verb}(?: \| \w+)*\) ?.*?;;", text, re.M | re.S)
+    for shell, verb in [(shell, verb) for shell in ("bash", "zsh") for verb in verbs]:
+        text = page(f"../client/xopctl/completion.{shell}")
+        rows = re.findall(rf"^ *(?:\w+ \| )*{verb}(?: \| \w+)*\) ?.*?;;", text, re.M | re.S)
         offered = re.findall(r"--[a-z-]+", "".join(rows))
         wanted = re.findall(r"--[a-z-]+", output(xopctl, verb, "--help"))
-        assert wanted and set(wanted) <= set(offered), (verb, set(wanted) - set(offered))
-        assert len(re.findall(rf"names='[^']*\b{verb}\b[^']*'", text)) == 2, verb
+        assert wanted and set(wanted) <= set(offered), (shell, verb, set(wanted) - set(offered))
+        assert len(re.findall(rf"names=['(][^')]*\b{verb}\b[^')]*[')]", text)) == 2, (shell, verb)
 
 
 def every_function_of_the_library_is_in_its_page():

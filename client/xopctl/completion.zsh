@@ -1,0 +1,40 @@
+#compdef xopctl
+# Completion of xopctl for zsh. Operators are asked of the daemon that the command line names.
+local verb= i
+local -a server options names
+for ((i = 2; i < CURRENT; i++)); do
+    case ${words[i]} in
+    -s | --server) server=(-s "${words[++i]}") ;;
+    ops | run | verify | bench | stats | ping | doctor | help) verb=${words[i]} ; break ;;
+    esac
+done
+case $verb in
+'')
+    names=(ops run verify bench stats ping doctor help version)
+    options=(--server --help --version)
+    ;;
+ops) options=(--json) ;;
+run) options=(--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json) ;;
+verify) options=(--dtype --shape --seed --reference --json) ;;
+bench)
+    options=(--shape --dtype --backward --attr --clients --inflight --path --no-shm --seconds
+        --spin-us --flood --compare --report --json)
+    ;;
+stats) options=(--watch --json) ;;
+ping | doctor) options=(--json) ;;
+help) names=(ops run verify bench stats ping doctor) ;;
+esac
+case ${words[CURRENT - 1]} in
+--path) compadd inline shm resident ; return ;;
+--in | --grad | --out | --report) _files ; return ;;
+esac
+if [[ ${words[CURRENT]} == -* ]]; then
+    compadd -- $options
+    return
+fi
+case $verb in
+ops | run | verify | bench)
+    names=(${(f)"$(xopctl $server ops 2>/dev/null | awk 'NR > 1 { print $1 }')"})
+    ;;
+esac
+compadd -- $names
