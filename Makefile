@@ -325,7 +325,7 @@ fuzz: fuzzers
 	done
 
 SOURCES = $(shell git ls-files '*.c' '*.h' '*.cu' '*.cuh' 2>/dev/null)
-## lint         clang-format, clang-tidy and cppcheck
+## lint         clang-format, clang-tidy, cppcheck and mandoc
 lint: compile_commands.json
 	$(Q)scripts/lint.sh $(SOURCES)
 

@@ -10,7 +10,7 @@ build='gcc make libc6-dev pkgconf|pkg-config libevent-dev libmsgpack-dev|libmsgp
     libjansson-dev libinih-dev libsystemd-dev libopenblas0-pthread python3 python3-numpy'
 test='libcmocka-dev python3-msgpack'
 tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
-    valgrind git'
+    valgrind git mandoc'
 
 case $level in
 build) wanted=$build ;;

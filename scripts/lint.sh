@@ -1,5 +1,5 @@
 #!/bin/sh
-# clang-format, clang-tidy and cppcheck over the files given. A line a stage; what is found is shown.
+# clang-format, clang-tidy and cppcheck over the files given, mandoc over the manual pages. A line a stage; what is found is shown.
 set -u
 passed=0
 failed=0
@@ -39,5 +39,7 @@ check() {
 stage clang-format clang-format --dry-run -Werror "$@"
 stage clang-tidy tidy
 stage cppcheck check
+# Our lines are longer than the style that it would also ask for.
+stage mandoc mandoc -T lint -W warning docs/*.[1-8]
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -21,7 +21,8 @@ struct verb {
     int (*run)(struct session *session, int argc, char **argv);
 };
 
-extern const struct verb verb_ops, verb_run, verb_verify, verb_stats, verb_ping, verb_bench, verb_doctor;
+extern const struct verb verb_ops, verb_run, verb_verify, verb_stats, verb_ping, verb_bench,
+    verb_doctor;
 
 /* The exit status that a status gives: one table, documented in xopctl(1). */
 int session_exit(enum xop_status status);
