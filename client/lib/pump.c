@@ -278,16 +278,29 @@ void pump_send(struct xop_client *client) {
     send_held(client);
 }
 
+bool pump_is_running(const struct xop_client *client, uint64_t id) {
+    const struct call *at = client->running;
+    while (at && at->id != id)
+        at = at->next;
+    return at != NULL;
+}
+
 static void run_callback(struct xop_client *client) {
     struct call *call = client->finished;
+    struct call **at = &client->running;
     client->finished = call->next;
     if (!client->finished)
         client->finished_tail = &client->finished;
     client->calling++;
+    call->next = client->running;
+    client->running = call;
     pthread_mutex_unlock(&client->lock);
     call->done(call->arg, call->result);
     pthread_mutex_lock(&client->lock);
     call->result = NULL;
+    while (*at != call)
+        at = &(*at)->next;
+    *at = call->next;
     call_give(&client->pool, call);
     client->calling--;
     pthread_cond_broadcast(&client->changed);

@@ -166,6 +166,26 @@ enum xop_status xop_submit(struct xop_client *client, const struct xop_request *
     return status;
 }
 
+bool xop_wait(struct xop_client *client, uint64_t id, uint64_t timeout_ms) {
+    uint64_t until_ns = timeout_ms ? address_after_ms(timeout_ms) : 0;
+    bool in_time = true, done = false;
+    if (!run_is_ours(client))
+        return true; /* nothing of a child's is in flight */
+    pthread_mutex_lock(&client->lock);
+    uint32_t signals = client->signals;
+    for (;;) {
+        pump_run_callbacks(client);
+        const struct call *call = pump_find(client, id);
+        bool answered = !call || call->abandoned;
+        done = answered && !pump_is_running(client, id);
+        if (done || !in_time || client->signals != signals)
+            break;
+        in_time = answered ? wait_change(client, until_ns) : wait_turn(client, until_ns);
+    }
+    pthread_mutex_unlock(&client->lock);
+    return done;
+}
+
 /* A cancel of a call that the server has. The lock is held. */
 static enum xop_status send_cancel(struct xop_client *client, uint64_t id,
                                    struct xop_error *error) {

@@ -31,6 +31,7 @@ struct xop_client {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool has_leader;
+    uint32_t signals; /* that have interrupted a leader */
     bool dead;
     bool wake_failed;
     int send_failed; /* errno of a send: the end is near, but there may be something to read */
@@ -47,6 +48,7 @@ struct xop_client {
     struct call *out, **out_tail;
     struct call *finished, **finished_tail; /* callbacks to run */
     uint32_t calling;                       /* callbacks that run now */
+    struct call *running;                   /* whose callbacks those are */
     pthread_t caller;                       /* runs callbacks: what they submit */
     bool has_caller;                        /* is sent together */
     uint32_t held;                          /* calls that wait for that */
@@ -115,6 +117,8 @@ void pump_kill(struct xop_client *client, enum xop_status status, const char *te
 void pump_abandon(struct xop_client *client, struct call *call, enum xop_status status,
                   const char *text);
 struct call *pump_find(struct xop_client *client, uint64_t id);
+/* Whether a callback of that id is being run by some thread. */
+bool pump_is_running(const struct xop_client *client, uint64_t id);
 /* Milliseconds until a deadline may be due, -1 for never. */
 int pump_timeout(const struct xop_client *client);
 bool pump_wants_output(const struct xop_client *client);

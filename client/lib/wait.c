@@ -61,6 +61,7 @@ static void lead(struct xop_client *client, int timeout_ms) {
     int failed = n < 0 ? errno : 0;
     pthread_mutex_lock(&client->lock);
     client->has_leader = false;
+    client->signals += failed == EINTR;
     if (failed && failed != EINTR)
         pump_kill(client, XOP_INTERNAL, "poll failed");
     if (n > 0 && ready[1].revents && read(client->wake, &count, sizeof count) < 0 &&

@@ -130,6 +130,12 @@ typedef void (*xop_done_fn)(void *arg, struct xop_result *result);
 enum xop_status xop_submit(struct xop_client *client, const struct xop_request *request,
                            xop_done_fn done, void *arg, uint64_t *id, struct xop_error *error);
 
+/* Blocks until a request of xop_submit is done, its callback having returned on this thread or
+ * another: true, as for an id that is not in flight. false, for the caller to look at what else
+ * there is and to call again: timeout_ms have passed (0: no limit), or this thread, being the one
+ * that reads for all, was interrupted by a signal. */
+bool xop_wait(struct xop_client *client, uint64_t id, uint64_t timeout_ms);
+
 /* Asks the server to drop a request that has not been launched. The request's own answer comes in
  * any case: CANCELLED, or its result where that was faster. */
 enum xop_status xop_cancel(struct xop_client *client, uint64_t id, struct xop_error *error);
