@@ -1,0 +1,55 @@
+#!/bin/bash
+# What systemd says of the installed unit: nothing is wrong with it, and little is open. Where there
+# is no systemd-analyze, that is said and counts as passed.
+set -u
+build=$(cd "${XOP_BUILD:-build}" && pwd)
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
+number=0
+check() {
+    number=$((number + 1))
+    local name=$1
+    shift
+    if "$@" >"$directory/out" 2>&1; then
+        echo "ok $number - $name"
+    else
+        echo "not ok $number - $name"
+        sed 's/^/# /' "$directory/out"
+    fi
+}
+units=$directory/usr/lib/systemd/system
+install_all() {
+    env OUT="$build" DESTDIR="" PREFIX="$directory/usr" VERSION="$(cat VERSION)" MSGPACK=msgpack \
+        scripts/install.sh
+    ls "$units/xopd.service" "$directory/usr/lib/sysusers.d/xopd.conf" \
+        "$directory/usr/lib/tmpfiles.d/xopd.conf"
+}
+# Unknown directives are warnings, and leave the exit status 0: any word is one too many.
+verify() {
+    local said
+    said=$(cd "$units" && systemd-analyze verify --man=no --recursive-errors=no \
+        ./xopd.service 2>&1) && [ -z "$said" ] && return
+    echo "$said"
+    return 1
+}
+security() {
+    systemd-analyze security --no-pager --offline=yes --threshold=30 "$units/xopd.service"
+}
+# The user and the group are made, the directory is theirs.
+accounts() {
+    mkdir -p "$directory/root/etc" &&
+        systemd-sysusers --root="$directory/root" "$directory/usr/lib/sysusers.d/xopd.conf" &&
+        grep -q '^xopd:.*:/usr/sbin/nologin$' "$directory/root/etc/passwd" &&
+        grep -q '^xopd:' "$directory/root/etc/group" &&
+        systemd-tmpfiles --root="$directory/root" --create "$directory/usr/lib/tmpfiles.d/xopd.conf" &&
+        [ "$(stat -c %a "$directory/root/run/xopd")" = 755 ]
+}
+
+check "unit, users and directories are installed" install_all
+if ! command -v systemd-analyze >/dev/null; then
+    echo "ok 2 - # skipped: there is no systemd-analyze here"
+    exit 0
+fi
+check "systemd has nothing to say against the unit" verify
+check "the service has little exposure" security
+check "sysusers and tmpfiles make user, group and directory" accounts
