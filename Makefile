@@ -71,13 +71,14 @@ LIB_msgpack-c := msgpack-c
 LIB_libevent_core := event_core
 LIB_libevent_pthreads := event_pthreads
 LIB_libsystemd := systemd
+LIB_openssl := ssl -lcrypto
 pkg_cflags = $(DEPS_CFLAGS)
 pkg_libs = $(DEPS_LIBS) $(foreach p,$(1),-l$(or $(LIB_$(p)),$(p)))
 else
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 endif
-DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd
+DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd openssl
 CLIENT_PKGS := $(MSGPACK)
 CTL_PKGS := jansson
 

@@ -25,7 +25,7 @@ struct key {
 
 static const struct key keys[] = {
     {"server", "listen", LISTENER, AT(listen), 0, 0, 0, "",
-     "unix:/path, unix:@abstract or tcp:host:port; may be given several times"},
+     "unix:/path, unix:@abstract, tls:host:port or tcp:host:port; may be given several times"},
     {"server", "insecure_tcp", BOOLEAN, AT(insecure_tcp), 0, 0, 1, "",
      "allow TCP without TLS, loopback included: every local user and container can then connect"},
     {"server", "socket_mode", OCTAL, AT(socket_mode), 0660, 0, 0777, "",
@@ -50,6 +50,17 @@ static const struct key keys[] = {
      "to finish accepted requests after SIGTERM"},
     {"server", "poll_us", NUMBER, AT(io_poll_us), 0, 0, 1000000, "us",
      "how long an I/O thread polls while requests are frequent; 0 on machines with few cores"},
+    {"tls", "cert", STRING, AT(tls_cert), 0, 0, 0, "",
+     "file of the server's certificate and those between it and its CA, PEM"},
+    {"tls", "key", STRING, AT(tls_key), 0, 0, 0, "", "file of its private key, PEM, not encrypted"},
+    {"tls", "client_ca", STRING, AT(tls_client_ca), 0, 0, 0, "",
+     "file of the CA certificates that clients' are verified with, PEM"},
+    {"tls", "crl", STRING, AT(tls_crl), 0, 0, 0, "",
+     "file of the client CA's revocation list, PEM; empty: none"},
+    {"tls", "require_client_cert", BOOLEAN, AT(tls_require_client_cert), 1, 0, 1, "",
+     "refuse clients that show no certificate"},
+    {"tls", "handshake_timeout_ms", NUMBER, AT(tls_handshake_timeout_ms), 5000, 10, 3600000, "ms",
+     "from connecting to the end of the TLS handshake"},
     {"device", "backend", BACKEND, AT(backend), 0, 0, 0, "",
      "auto (a GPU where there is one, otherwise the CPU), cpu or cuda"},
     {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU"},
@@ -166,10 +177,11 @@ static enum xop_status set_string(char *out, const struct key *key, const char *
 
 static enum xop_status add_listener(struct config *config, const struct key *key, const char *value,
                                     struct xop_error *error) {
-    if (strncmp(value, "unix:", 5) != 0 && strncmp(value, "tcp:", 4) != 0)
+    if (strncmp(value, "unix:", 5) != 0 && strncmp(value, "tcp:", 4) != 0 &&
+        strncmp(value, "tls:", 4) != 0)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
-                        "%s.%s is \"%.40s\": unix:/path or tcp:host:port is allowed", key->section,
-                        key->name, value);
+                        "%s.%s is \"%.40s\": unix:/path, tls:host:port or tcp:host:port is allowed",
+                        key->section, key->name, value);
     if (config->nlisten == CONFIG_LISTENERS)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s is given more than %d times",
                         key->section, key->name, CONFIG_LISTENERS);
@@ -284,6 +296,21 @@ static enum xop_status default_listener(struct config *config, struct xop_error 
     return config_set(config, "server", "listen", address, error);
 }
 
+static enum xop_status check_tls(const struct config *config, const char *listener,
+                                 struct xop_error *error) {
+    if (!*config->tls_cert || !*config->tls_key)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%.80s needs a certificate: set tls.cert and tls.key", listener);
+    if (config->tls_require_client_cert && !*config->tls_client_ca)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%.80s needs tls.client_ca to verify clients with, or "
+                        "tls.require_client_cert = no to let anybody in",
+                        listener);
+    if (*config->tls_crl && !*config->tls_client_ca)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "tls.crl is of no use without tls.client_ca");
+    return XOP_OK;
+}
+
 enum xop_status config_finish(struct config *config, struct xop_error *error) {
     if (config->nlisten == 0 && default_listener(config, error) != XOP_OK)
         return error->status;
@@ -294,6 +321,10 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
                 "%.80s is TCP without TLS, which any local user or container can reach: "
                 "set server.insecure_tcp = yes or pass --insecure-tcp to allow it",
                 config->listen[i]);
+    for (uint64_t i = 0; i < config->nlisten; i++)
+        if (strncmp(config->listen[i], "tls:", 4) == 0 &&
+            check_tls(config, config->listen[i], error) != XOP_OK)
+            return error->status;
     if ((config->records & (config->records - 1)) != 0)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "device.records is %" PRIu64 ": a power of two is allowed",

@@ -37,6 +37,10 @@ struct config {
 
     uint64_t batch_max, batch_max_delay_us;
     uint64_t watchdog_heartbeat_ms, watchdog_request_ms;
+    char tls_cert[CONFIG_STRING], tls_key[CONFIG_STRING];
+    char tls_client_ca[CONFIG_STRING], tls_crl[CONFIG_STRING];
+    bool tls_require_client_cert;
+    uint64_t tls_handshake_timeout_ms;
     char operators_path[CONFIG_STRING];
     enum log_level log_level;
 };

@@ -34,7 +34,7 @@ static const struct {
      NULL,
      RUN,
      "ADDRESS",
-     "unix:/path, unix:@abstract or tcp:host:port; repeatable"},
+     "unix:/path, unix:@abstract, tls:host:port or tcp:host:port; repeatable"},
     {{"insecure-tcp", no_argument, NULL, 0},
      "server",
      "insecure_tcp",

@@ -7,8 +7,8 @@ level=${1:-all}
 
 # a|b: releases differ in the name; either will do, and the first that apt knows is installed.
 build='gcc make libc6-dev pkgconf|pkg-config libevent-dev libmsgpack-dev|libmsgpack-c-dev
-    libjansson-dev libinih-dev libsystemd-dev libopenblas0-pthread python3 python3-numpy'
-test='libcmocka-dev python3-msgpack systemd'
+    libjansson-dev libinih-dev libsystemd-dev libssl-dev libopenblas0-pthread python3 python3-numpy'
+test='libcmocka-dev python3-msgpack openssl systemd'
 tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
     valgrind git mandoc'
 

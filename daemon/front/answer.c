@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "operands.h"
 #include "shared.h"
+#include "tls.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -278,6 +279,8 @@ static ssize_t send_some(struct connection *c) {
     } control;
     struct iovec parts[PARTS_AT_ONCE];
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(c, parts)};
+    if (c->tls) /* descriptors go over Unix sockets alone */
+        return tls_write(c->tls, parts, (uint32_t)message.msg_iovlen);
     if (c->out->fd >= 0) {
         memset(&control, 0, sizeof control);
         message.msg_control = control.bytes;

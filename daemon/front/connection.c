@@ -7,6 +7,7 @@
 #include "request.h"
 #include "shared.h"
 #include "thread.h"
+#include "tls.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -213,6 +214,12 @@ static bool wants_read(const struct connection *c) {
     return true;
 }
 
+/* What TLS has read of the socket already makes no event of its own. */
+static void announce_pending(struct connection *c) {
+    if (c->tls && c->read_armed && !c->ended && tls_has_pending(c->tls))
+        event_active(&c->read_event, EV_READ, 1);
+}
+
 static void want_read(struct connection *c) {
     bool want = wants_read(c);
     if (want == c->read_armed || c->ended)
@@ -220,6 +227,7 @@ static void want_read(struct connection *c) {
     if ((want ? event_add(&c->read_event, NULL) : event_del(&c->read_event)) < 0)
         log_error("%s: cannot watch its socket", c->peer);
     c->read_armed = want;
+    announce_pending(c);
 }
 
 int connection_take_fd(struct connection *c) {
@@ -287,7 +295,8 @@ static ssize_t receive(struct connection *c) {
     }
     ssize_t got;
     do
-        got = recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = c->tls ? tls_read(c->tls, parts, n)
+                     : recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
     if (got <= 0)
         return got;
@@ -309,11 +318,35 @@ static void on_end_of_input(struct connection *c, ssize_t got) {
         connection_end(c, "closed");
 }
 
+static void continue_handshake(struct connection *c) {
+    struct xop_error error;
+    char text[TLS_SUBJECT + 128];
+    enum tls_step step = tls_handshake(c->tls, &error);
+    if (step == TLS_REFUSED) {
+        log_warn("client %u (%s) refused: %s", c->number, c->peer, error.message);
+        connection_end(c, "no TLS handshake");
+        return;
+    }
+    connection_want_write(c, step == TLS_WANTS_WRITE);
+    if (step != TLS_DONE)
+        return;
+    c->handshaking = false;
+    c->subject = tls_subject(c->tls);
+    c->stage_deadline_ns = after_ms(shared_config(c->thread)->hello_timeout_ms);
+    tls_describe(c->tls, text, sizeof text);
+    log_info("client %u (%s): %s", c->number, c->peer, text);
+    announce_pending(c);
+}
+
 static void on_read(evutil_socket_t fd, short what, void *arg) {
     struct connection *c = arg;
     uint64_t total = 0;
     (void)fd, (void)what;
     c->thread->events++;
+    if (c->handshaking) {
+        continue_handshake(c);
+        return;
+    }
     c->turn_frames = 0;
     while (total < TURN_BYTES && c->turn_frames < TURN_FRAMES && wants_read(c)) {
         size_t asked = room(c);
@@ -333,11 +366,16 @@ static void on_read(evutil_socket_t fd, short what, void *arg) {
             break; /* the socket is most likely empty: save a call */
     }
     want_read(c);
+    announce_pending(c);
 }
 
 static void on_write(evutil_socket_t fd, short what, void *arg) {
+    struct connection *c = arg;
     (void)fd, (void)what;
-    answer_flush(arg);
+    if (c->handshaking)
+        continue_handshake(c);
+    else
+        answer_flush(c);
 }
 
 void connection_want_write(struct connection *c, bool want) {
@@ -360,6 +398,8 @@ void connection_sent(struct connection *c) {
     if (c->state == CONNECTION_CLOSING && !c->out && !c->shut) {
         c->shut = true;
         c->stage_deadline_ns = io_now() + LINGER_NS;
+        if (c->tls)
+            tls_shutdown(c->tls);
         if (shutdown(c->fd, SHUT_WR) < 0)
             connection_end(c, "closed");
     }
@@ -459,11 +499,14 @@ static bool is_unix(int fd) {
     return getsockname(fd, (struct sockaddr *)&name, &length) == 0 && name.ss_family == AF_UNIX;
 }
 
-void connection_open(struct io_thread *thread, int fd, const char *peer) {
+void connection_open(struct io_thread *thread, int fd, const char *peer, bool tls) {
     struct connection *c = calloc(1, sizeof *c);
     int on = 1;
-    if (!c || !(c->buffer = malloc(CONNECTION_BUFFER))) {
+    if (!c || !(c->buffer = malloc(CONNECTION_BUFFER)) ||
+        (tls && !(c->tls = tls_accept(thread->front->tls, fd)))) {
         log_error("%s: refused: out of memory", peer);
+        if (c)
+            free(c->buffer);
         free(c);
         close(fd);
         atomic_fetch_sub(&thread->nconnections, 1);
@@ -478,9 +521,12 @@ void connection_open(struct io_thread *thread, int fd, const char *peer) {
     for (uint32_t i = 0; i < REQUEST_PRIORITIES; i++)
         c->queue_tail[i] = &c->queue[i];
     c->is_unix = is_unix(fd);
+    c->handshaking = tls;
+    c->subject = "";
     c->out_tail = &c->out;
     c->connected_ns = io_now();
-    c->stage_deadline_ns = after_ms(shared_config(thread)->hello_timeout_ms);
+    c->stage_deadline_ns = after_ms(tls ? shared_config(thread)->tls_handshake_timeout_ms
+                                        : shared_config(thread)->hello_timeout_ms);
     snprintf(c->peer, sizeof c->peer, "%s", peer);
     event_assign(&c->read_event, thread->base, fd, EV_READ | EV_PERSIST, on_read, c);
     event_assign(&c->write_event, thread->base, fd, EV_WRITE | EV_PERSIST, on_write, c);
@@ -508,6 +554,11 @@ void connection_end(struct connection *c, const char *reason) {
     answer_drop(c);
     dispatch_deactivate(c);
     leave_waiting(c);
+    if (c->tls)
+        tls_shutdown(c->tls);
+    tls_free(c->tls);
+    c->tls = NULL;
+    c->subject = "";
     close(c->fd);
     c->fd = -1;
     connection_visit(c);
@@ -565,6 +616,9 @@ static const char *overdue(const struct connection *c, uint64_t now, bool *at_on
         return NULL;
     if (c->state == CONNECTION_CLOSING)
         return "closed";
+    *at_once = *at_once || c->handshaking;
+    if (c->handshaking)
+        return "no TLS handshake in time";
     if (!c->greeted)
         return "no hello in time";
     return is_paused(c) ? NULL : "a frame came too slowly"; /* paused: it is we who are slow */

@@ -8,8 +8,9 @@
 
 #include "io.h"
 
-/* Takes over an accepted, non-blocking socket, or closes it where that fails. */
-void connection_open(struct io_thread *thread, int fd, const char *peer);
+/* Takes over an accepted, non-blocking socket, or closes it where that fails. tls: it begins with a
+ * handshake. */
+void connection_open(struct io_thread *thread, int fd, const char *peer, bool tls);
 
 /* Ends it now: nothing more is read or sent. reason is for the log. The memory is freed in the next
  * round of the event loop, by connection_bury, when nobody looks at it any more. */

@@ -5,6 +5,7 @@
 #include "listen.h"
 #include "shared.h"
 #include "thread.h"
+#include "tls.h"
 #include "workers.h"
 
 #include <signal.h>
@@ -125,6 +126,7 @@ static void close_all(struct front *front) {
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_join(&front->threads[i]);
     workers_close(front);
+    tls_close(front->tls);
     inbox_close(&front->inbox);
     if (front->drain_timer)
         event_free(front->drain_timer);

@@ -34,6 +34,7 @@ struct front;
 struct memory;
 struct staying;
 struct resident;
+struct tls_session;
 
 enum request_state {
     REQUEST_RECEIVING,
@@ -145,6 +146,10 @@ struct connection {
 
     uint64_t awaiting_id;               /* a describe that waits for a worker, */
     char awaiting_op[XOP_MAX_NAME + 1]; /* and what it asks for */
+
+    struct tls_session *tls; /* NULL: none */
+    bool handshaking;
+    const char *subject; /* of the verified certificate; empty: none was shown */
 
     bool is_unix;
     int fds[CONNECTION_FDS]; /* oldest first */

@@ -1,6 +1,7 @@
 #include "listen.h"
 
 #include "thread.h"
+#include "tls.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -19,7 +20,7 @@
 
 struct listener {
     int fd;
-    bool is_unix;
+    bool is_unix, is_tls;
     struct event *event;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* to be removed; empty: none */
     dev_t device; /* of the socket file, to remove no other's */
@@ -52,7 +53,7 @@ static void describe_peer(const struct listener *listener, int fd,
     char host[64] = "?", port[16] = "?";
     getnameinfo((const struct sockaddr *)address, length, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(out, capacity, "tcp %s port %s", host, port);
+    snprintf(out, capacity, "%s %s port %s", listener->is_tls ? "tls" : "tcp", host, port);
 }
 
 /* The thread that has least to do: by frames of late and by connections, of which one that is
@@ -74,7 +75,7 @@ static struct io_thread *choose_thread(struct listeners *ls) {
     return best;
 }
 
-static void hand_over(struct listeners *ls, int fd, const char *peer) {
+static void hand_over(struct listeners *ls, int fd, const char *peer, bool tls) {
     struct front *front = ls->front;
     if (atomic_fetch_add(&front->nconnections, 1) >= front->config->max_connections) {
         atomic_fetch_sub(&front->nconnections, 1);
@@ -89,7 +90,7 @@ static void hand_over(struct listeners *ls, int fd, const char *peer) {
                                   .error = "this server has as many connections as it may have"};
         unsigned char bytes[512];
         size_t n = message_encode(&message, 0, bytes, sizeof bytes);
-        if (n > 0 && send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        if (!tls && n > 0 && send(fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
             log_debug("%s: could not be told", peer);
         close(fd);
         return;
@@ -98,7 +99,7 @@ static void hand_over(struct listeners *ls, int fd, const char *peer) {
     struct io_thread *thread = choose_thread(ls);
     /* Counted here, so that of many that come at once each thread gets its part. */
     atomic_fetch_add(&thread->nconnections, 1);
-    if (!thread_post(thread, THREAD_ADOPT, fd, peer, NULL)) {
+    if (!thread_post_adopt(thread, fd, peer, tls)) {
         atomic_fetch_sub(&thread->nconnections, 1);
         atomic_fetch_sub(&front->nconnections, 1);
         close(fd);
@@ -131,7 +132,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
             accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
             describe_peer(listener, client, &address, length, peer, sizeof peer);
-            hand_over(ls, client, peer);
+            hand_over(ls, client, peer, listener->is_tls);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -292,9 +293,10 @@ static enum xop_status open_tcp_one(struct listeners *ls, const struct addrinfo 
     }
     if (add(ls, fd, false, error) != XOP_OK)
         goto fail;
+    ls->list[ls->count - 1].is_tls = name[1] == 'l';
     if (getnameinfo((struct sockaddr *)&bound, length, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        log_info("listening on tcp:%s%s%s:%s", strchr(host, ':') ? "[" : "", host,
+        log_info("listening on %.3s:%s%s%s:%s", name, strchr(host, ':') ? "[" : "", host,
                  strchr(host, ':') ? "]" : "", port);
     return XOP_OK;
 fail:
@@ -309,7 +311,7 @@ static enum xop_status open_tcp(struct listeners *ls, const char *name, struct x
     snprintf(text, sizeof text, "%s", name + 4);
     if (!split(text, &host, &port))
         return xop_fail(error, XOP_UNAVAILABLE,
-                        "%s: tcp:host:port with a port from 0 to 65535 is expected", name);
+                        "%s: %.3s:host:port with a port from 0 to 65535 is expected", name, name);
     int failed = getaddrinfo(*host == '*' ? NULL : host, port, &hints, &found);
     if (failed)
         return xop_fail(error, XOP_UNAVAILABLE, "%s: %s", name, gai_strerror(failed));
@@ -328,6 +330,8 @@ enum xop_status listen_open(struct front *front, struct xop_error *error) {
     ls->front = front;
     for (uint64_t i = 0; i < config->nlisten; i++) {
         const char *name = config->listen[i];
+        if (strncmp(name, "tls:", 4) == 0 && !front->tls && !(front->tls = tls_open(config, error)))
+            return error->status;
         if ((strncmp(name, "unix:", 5) == 0 ? open_unix(ls, name + 5, error)
                                             : open_tcp(ls, name, error)) != XOP_OK)
             return error->status;

@@ -30,6 +30,7 @@ struct front {
     struct io_thread *threads;
     uint32_t nthreads;
     struct listeners *listeners;
+    struct tls *tls; /* NULL where no listener needs it */
     struct workers *workers;
     int exit_status;
     bool draining;

@@ -25,6 +25,7 @@ struct command {
     enum thread_command type;
     int fd;
     uint64_t number;
+    bool tls;
     char peer[96];
     struct generation *generation;
 };
@@ -49,6 +50,12 @@ bool thread_post(struct io_thread *thread, enum thread_command type, int fd, con
     struct command command = {.type = type, .fd = fd, .generation = generation};
     if (peer)
         snprintf(command.peer, sizeof command.peer, "%s", peer);
+    return post(thread, &command);
+}
+
+bool thread_post_adopt(struct io_thread *thread, int fd, const char *peer, bool tls) {
+    struct command command = {.type = THREAD_ADOPT, .fd = fd, .tls = tls};
+    snprintf(command.peer, sizeof command.peer, "%s", peer);
     return post(thread, &command);
 }
 
@@ -119,7 +126,7 @@ static void on_unavailable(struct io_thread *thread, const struct command *comma
 /* ---- The other commands ---- */
 
 static void on_adopt(struct io_thread *thread, const struct command *command) {
-    connection_open(thread, command->fd, command->peer);
+    connection_open(thread, command->fd, command->peer, command->tls);
 }
 
 static void on_space(struct io_thread *thread, const struct command *command) {

@@ -27,6 +27,8 @@ void thread_join(struct io_thread *thread);
 bool thread_post_export(struct io_thread *thread, int fd, uint64_t number);
 bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
                  struct generation *generation);
+/* A new connection, with TLS or without. */
+bool thread_post_adopt(struct io_thread *thread, int fd, const char *peer, bool tls);
 void thread_wake_waiting(struct front *front);
 
 #endif

@@ -61,7 +61,7 @@ static void what_is_wrong_is_named_with_its_line(void **state) {
         {"[device]\nbackend = gpu\n", "auto, cpu or cuda"},
         {"[server]\ninsecure_tcp = maybe\n", "yes or no"},
         {"[server]\nsocket_mode = 999\n", "an octal number"},
-        {"[server]\nlisten = /tmp/x\n", "unix:/path or tcp:host:port"},
+        {"[server]\nlisten = /tmp/x\n", "unix:/path, tls:host:port or tcp:host:port"},
         {"[log]\nlevel = loud\n", "error, warn, info or debug"},
         {"[server\nlisten = unix:/x\n", ":1: "},
         {"what\n", ":1: "},
@@ -101,6 +101,25 @@ static void tcp_without_tls_has_to_be_allowed(void **state) {
     assert_int_equal(config_finish(&config, &error), XOP_OK);
 }
 
+static void tls_needs_a_certificate_and_somebody_to_verify_clients_with(void **state) {
+    struct config config;
+    struct xop_error error;
+    (void)state;
+    config_defaults(&config);
+    assert_int_equal(config_set(&config, "server", "listen", "tls:localhost:7000", &error), XOP_OK);
+    assert_int_equal(config_finish(&config, &error), XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "tls.cert and tls.key"));
+    strcpy(config.tls_cert, "cert.pem");
+    strcpy(config.tls_key, "key.pem");
+    assert_int_equal(config_finish(&config, &error), XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "tls.client_ca"));
+    config.tls_require_client_cert = false;
+    assert_int_equal(config_finish(&config, &error), XOP_OK);
+    strcpy(config.tls_crl, "crl.pem");
+    assert_int_equal(config_finish(&config, &error), XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "tls.crl"));
+}
+
 static void there_is_a_listener_by_default(void **state) {
     struct config config;
     struct xop_error error;
@@ -117,6 +136,7 @@ int main(void) {
         cmocka_unit_test(what_is_wrong_is_named_with_its_line),
         cmocka_unit_test(a_missing_or_binary_file_is_an_error),
         cmocka_unit_test(tcp_without_tls_has_to_be_allowed),
+        cmocka_unit_test(tls_needs_a_certificate_and_somebody_to_verify_clients_with),
         cmocka_unit_test(there_is_a_listener_by_default),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

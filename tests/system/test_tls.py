@@ -1,0 +1,259 @@
+#!/usr/bin/python3
+"""TLS as a client meets it: who is let in, who is not and what the log says of it."""
+
+import os
+import socket
+import ssl
+import subprocess
+import tempfile
+
+import numpy as np
+
+from xopd import LIMIT_S, Client, Closed, Daemon, run
+
+X, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
+
+CA_CONFIG = """[ca]
+default_ca = own
+[own]
+dir = {0}
+database = {0}/index
+serial = {0}/serial
+new_certs_dir = {0}
+certificate = {0}/ca.pem
+private_key = {0}/ca.key
+default_md = sha256
+default_days = 2
+default_crl_days = 2
+unique_subject = no
+copy_extensions = copy
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=LIMIT_S)
+
+
+class Authority:
+    """A CA in a directory of its own."""
+
+    def __init__(self, directory):
+        os.mkdir(directory)
+        self.directory, self.config = directory, os.path.join(directory, "ca.conf")
+        with open(self.config, "w") as f:
+            f.write(CA_CONFIG.format(directory))
+        open(self.at("index"), "w").close()
+        with open(self.at("serial"), "w") as f:
+            f.write("01\n")
+        openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                "-keyout", self.at("ca.key"), "-out", self.at("ca.pem"), "-subj", "/CN=test CA",
+                "-days", "2")
+
+    def at(self, name):
+        return os.path.join(self.directory, name)
+
+    def issue(self, name, *dates):
+        """Files of a certificate for `name` and of its key."""
+        certificate, key, request = (self.at(name + end) for end in (".pem", ".key", ".csr"))
+        openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout",
+                key, "-out", request, "-subj", f"/CN={name}", "-addext",
+                "subjectAltName=IP:127.0.0.1,DNS:localhost")
+        openssl("ca", "-batch", "-notext", "-config", self.config, "-in", request, "-out",
+                certificate, *dates)
+        return certificate, key
+
+    def revoke(self, *certificates):
+        for certificate in certificates:
+            openssl("ca", "-config", self.config, "-revoke", certificate)
+        openssl("ca", "-config", self.config, "-gencrl", "-out", self.at("crl.pem"))
+        return self.at("crl.pem")
+
+
+WORK = tempfile.TemporaryDirectory()
+CA = Authority(os.path.join(WORK.name, "right"))
+OTHER = Authority(os.path.join(WORK.name, "other"))
+SERVER, ALICE, MALLORY = CA.issue("server"), CA.issue("alice"), CA.issue("mallory")
+EXPIRED = CA.issue("late", "-startdate", "20200101000000Z", "-enddate", "20200102000000Z")
+STRANGER = OTHER.issue("alice")
+CONFIG = (f"[tls]\ncert = {SERVER[0]}\nkey = {SERVER[1]}\nclient_ca = {CA.at('ca.pem')}\n"
+          f"crl = {CA.revoke(MALLORY[0])}\n")
+
+
+def daemon(extra=""):
+    return Daemon(listen=["tls:127.0.0.1:0"], config=CONFIG + extra)
+
+
+def plain(server):
+    port = int(server.wait_for(r"listening on tls:127.0.0.1:(\d+)").group(1))
+    return socket.create_connection(("127.0.0.1", port), LIMIT_S)
+
+
+def context(certificate=ALICE):
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.load_verify_locations(CA.at("ca.pem"))
+    made.set_alpn_protocols(["xop/1"])
+    if certificate:
+        made.load_cert_chain(*certificate)
+    return made
+
+
+class TlsClient(Client):
+    """As Client, over TLS; descriptors do not come here."""
+
+    def __init__(self, server, made, session=None):
+        self.socket = made.wrap_socket(plain(server), server_hostname="127.0.0.1", session=session)
+        self.next_id, self.held, self.notices = 1, None, []
+        self.send({"type": "hello", "version_min": 1, "version_max": 1, "agent": "test"})
+        self.hello, _ = self.receive()
+        assert self.hello["type"] == "hello", self.hello
+
+    def read(self, n):
+        data = bytearray()
+        while len(data) < n:
+            piece = self.socket.recv(min(n - len(data), 1 << 20))
+            if not piece:
+                raise Closed()
+            data.extend(piece)
+        return bytes(data)
+
+
+def works(client):
+    assert np.array_equal(client.run("square_bias", [X, B])[0], X * X + B)
+
+
+def refused(made, reason):
+    """That client is not served, and the log says why."""
+    with daemon() as server:
+        try:
+            TlsClient(server, made)
+        except (OSError, Closed):
+            pass
+        else:
+            raise AssertionError("it was let in")
+        server.wait_for("refused: .*" + reason)
+        works(TlsClient(server, context()))
+
+
+def the_right_certificate_is_served_and_named_in_the_log():
+    with daemon() as server:
+        client = TlsClient(server, context())
+        works(client)
+        assert client.socket.version() == "TLSv1.3"
+        assert client.socket.selected_alpn_protocol() == "xop/1"
+        server.wait_for("TLSv1.3 .*CN=alice")
+
+
+def a_certificate_of_another_authority_is_refused():
+    refused(context(STRANGER), "(unable to get local issuer|signature failure|self.signed)")
+
+
+def an_expired_certificate_is_refused():
+    refused(context(EXPIRED), "certificate has expired")
+
+
+def a_revoked_certificate_is_refused():
+    refused(context(MALLORY), "certificate revoked")
+
+
+def no_certificate_is_refused():
+    refused(context(None), "peer did not return a certificate")
+
+
+def tls_1_2_is_refused():
+    made = context()
+    made.maximum_version = ssl.TLSVersion.TLSv1_2
+    refused(made, "unsupported protocol")
+
+
+def another_protocol_is_refused():
+    made = context()
+    made.set_alpn_protocols(["h2"])
+    refused(made, "no application protocol")
+
+
+def no_certificate_is_asked_for_where_it_is_not_required():
+    with daemon("require_client_cert = no\n") as server:
+        works(TlsClient(server, context(None)))
+
+
+def plain_bytes_are_refused():
+    with daemon() as server:
+        raw = plain(server)
+        raw.sendall(b"XOP1" + bytes(60))
+        server.wait_for("refused: TLS: ")
+        works(TlsClient(server, context()))
+
+
+def a_handshake_that_stands_still_is_ended():
+    with daemon("handshake_timeout_ms = 50\n") as server:
+        raw = plain(server)
+        assert raw.recv(1) == b""
+        server.wait_for("no TLS handshake in time")
+
+
+def handshakes_count_as_connections():
+    with daemon("[server]\nmax_connections = 1\n") as server:
+        raw = plain(server)
+        server.wait_for("client 1 connected")
+        assert plain(server).recv(1) == b""
+        server.wait_for("refused: there are 1 connections already")
+        raw.close()
+
+
+def a_session_is_resumed():
+    with daemon() as server:
+        made = context()
+        first = TlsClient(server, made)
+        works(first)
+        again = TlsClient(server, made, first.socket.session)
+        works(again)
+        assert again.socket.session_reused
+        server.wait_for("resumed.*CN=alice")
+
+
+def large_tensors_go_both_ways():
+    x = np.arange(5 << 20, dtype=np.float32).reshape(-1, 1024)
+    b = np.ones(1024, np.float32)
+    with daemon() as server:
+        client = TlsClient(server, context())
+        for _ in range(3):
+            assert np.array_equal(client.run("square_bias", [x, b])[0], x * x + b)
+
+
+def many_small_requests_in_one_write_are_all_answered():
+    with daemon() as server:
+        client = TlsClient(server, context())
+        with client.one_write():
+            numbers = {client.submit("square_bias", [X, B]) for _ in range(2000)}
+        for _ in range(2000):
+            header, _ = client.answer()
+            assert not header.get("status", 0), header
+            numbers.remove(header["id"])
+
+
+def files_that_cannot_be_used_are_named():
+    wrong = CONFIG.replace(SERVER[1], ALICE[1])
+    server = Daemon(listen=["tls:127.0.0.1:0"], config=wrong, ready=False)
+    server.wait_for("tls.key .*: key values mismatch")
+    assert server.process.wait(LIMIT_S) == 69
+    server.stop()
+
+
+run([the_right_certificate_is_served_and_named_in_the_log,
+     a_certificate_of_another_authority_is_refused,
+     an_expired_certificate_is_refused,
+     a_revoked_certificate_is_refused,
+     no_certificate_is_refused,
+     tls_1_2_is_refused,
+     another_protocol_is_refused,
+     no_certificate_is_asked_for_where_it_is_not_required,
+     plain_bytes_are_refused,
+     a_handshake_that_stands_still_is_ended,
+     handshakes_count_as_connections,
+     a_session_is_resumed,
+     large_tensors_go_both_ways,
+     many_small_requests_in_one_write_are_all_answered,
+     files_that_cannot_be_used_are_named])
