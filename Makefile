@@ -79,7 +79,7 @@ pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 endif
 DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd openssl
-CLIENT_PKGS := $(MSGPACK)
+CLIENT_PKGS := $(MSGPACK) openssl
 CTL_PKGS := jansson
 
 # ---- Flags ----

@@ -41,7 +41,7 @@ static enum xop_status parse_unix(const char *name, struct address *address,
     return XOP_OK;
 }
 
-static enum xop_status parse_tcp(const char *text, struct address *address,
+static enum xop_status parse_tcp(const char *scheme, const char *text, struct address *address,
                                  struct xop_error *error) {
     const char *host = text, *colon = strrchr(text, ':');
     char *end;
@@ -51,19 +51,20 @@ static enum xop_status parse_tcp(const char *text, struct address *address,
         bytes -= 2;
     } else if (colon && memchr(host, ':', bytes)) {
         return xop_fail(error, XOP_INVALID_ARGUMENT,
-                        "tcp:%.100s: an IPv6 address is written in brackets, as tcp:[::1]:7000",
-                        text);
+                        "%s:%.100s: an IPv6 address is written in brackets, as %s:[::1]:7000",
+                        scheme, text, scheme);
     }
     if (bytes == 0 || bytes >= sizeof address->host)
-        return xop_fail(error, XOP_INVALID_ARGUMENT, "tcp:%.100s: tcp:host:port is expected", text);
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s:%.100s: %s:host:port is expected", scheme,
+                        text, scheme);
     unsigned long port = strtoul(colon + 1, &end, 10);
     if (colon[1] < '0' || colon[1] > '9' || *end || port < 1 || port > 65535)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
-                        "tcp:%.100s: the port is a number from 1 to 65535", text);
+                        "%s:%.100s: the port is a number from 1 to 65535", scheme, text);
     memcpy(address->host, host, bytes);
     address->host[bytes] = 0;
     snprintf(address->port, sizeof address->port, "%lu", port);
-    snprintf(address->text, sizeof address->text, "tcp:%s", text);
+    snprintf(address->text, sizeof address->text, "%s:%s", scheme, text);
     return XOP_OK;
 }
 
@@ -74,9 +75,13 @@ enum xop_status address_parse(const char *text, struct address *address, struct 
     if (strncmp(text, "unix:", 5) == 0)
         return parse_unix(text + 5, address, error);
     if (strncmp(text, "tcp:", 4) == 0)
-        return parse_tcp(text + 4, address, error);
+        return parse_tcp("tcp", text + 4, address, error);
+    address->is_tls = strncmp(text, "tls:", 4) == 0;
+    if (address->is_tls)
+        return parse_tcp("tls", text + 4, address, error);
     return xop_fail(error, XOP_INVALID_ARGUMENT,
-                    "\"%.100s\" is no address: unix:/path, unix:@name, /path or tcp:host:port is",
+                    "\"%.100s\" is no address: unix:/path, unix:@name, /path, tls:host:port or "
+                    "tcp:host:port is",
                     text);
 }
 

@@ -12,11 +12,11 @@
 #define ADDRESS_MAX 300
 
 struct address {
-    bool is_unix;
-    char text[ADDRESS_MAX];  /* as "unix:..." or "tcp:host:port" */
+    bool is_unix, is_tls;
+    char text[ADDRESS_MAX];  /* as "unix:..." or "tcp:host:port" or "tls:host:port" */
     struct sockaddr_un path; /* of a Unix address */
     socklen_t path_bytes;
-    char host[256], port[8]; /* of a TCP address */
+    char host[256], port[8]; /* of a TCP or TLS address */
 };
 
 /* INVALID_ARGUMENT that says what is wrong with text. */

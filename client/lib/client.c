@@ -32,7 +32,11 @@ static enum xop_status say_hello(struct xop_client *client,
                         PROTO_MAX_TOKEN);
     size_t n = message_encode(&hello, 0, bytes, sizeof bytes);
     /* A new socket's buffer takes so little at once. */
-    if (n == 0 || send(client->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)n)
+    struct iovec part = {bytes, n};
+    ssize_t sent = n == 0           ? -1
+                   : client->secure ? secure_send(client->secure, &part, 1)
+                                    : send(client->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent != (ssize_t)n)
         return xop_fail(error, XOP_UNAVAILABLE, "%s: hello cannot be sent: %s",
                         client->address.text, n ? strerror(errno) : "it is too long");
     bool in_time = true;
@@ -90,6 +94,7 @@ static struct xop_client *client_new(const struct xop_client_options *options) {
 }
 
 static void client_free(struct xop_client *client) {
+    secure_free(client->secure);
     if (client->fd >= 0)
         close(client->fd);
     if (client->wake >= 0)
@@ -125,6 +130,8 @@ enum xop_status xop_client_open(const char *address, const struct xop_client_opt
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     else if (address_connect_any(address, until_ns, &client->address, &client->fd, error) ==
                  XOP_OK &&
+             (!client->address.is_tls || secure_open(&client->address, client->fd, &options,
+                                                     until_ns, &client->secure, error) == XOP_OK) &&
              say_hello(client, &options, until_ns, error) == XOP_OK) {
         *out = client;
         return XOP_OK;

@@ -360,6 +360,9 @@ static uint64_t may_begin(const struct xop_client *client) {
 
 bool pump_wants_output(const struct xop_client *client) {
     const struct call *call = client->out;
+    if (client->secure && secure_wants_write(client->secure) && !client->dead &&
+        !client->send_failed)
+        return true;
     return call && !client->dead && !client->send_failed &&
            (call->begun || call->is_urgent || may_begin(client) > 0);
 }
@@ -387,6 +390,8 @@ static ssize_t send_parts(struct xop_client *client) {
     struct call *first = client->out;
     struct iovec parts[PARTS_AT_ONCE];
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(client, parts)};
+    if (client->secure)
+        return secure_send(client->secure, parts, (uint32_t)message.msg_iovlen);
     if (first->descriptor >= 0) {
         memset(&control, 0, sizeof control);
         message.msg_control = control.bytes;
@@ -439,6 +444,8 @@ static void send_some(struct xop_client *client) {
             client->send_failed = errno;
             return;
         }
+        if (sent == 0 && client->secure && secure_wants_write(client->secure))
+            return;
         total += (size_t)sent;
         advance(client, (size_t)sent);
     }

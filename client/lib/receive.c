@@ -107,7 +107,10 @@ const struct reader_handler receive_handler = {on_message, on_complete};
 
 static void end_of_stream(struct xop_client *client, int failed) {
     char text[160];
-    if (failed)
+    const char *refused = client->secure ? secure_reason(client->secure) : NULL;
+    if (refused)
+        snprintf(text, sizeof text, "TLS: %.120s", refused);
+    else if (failed)
         snprintf(text, sizeof text, "the connection to the server broke: %s", strerror(failed));
     else
         snprintf(text, sizeof text, "the server closed the connection%s",
@@ -121,6 +124,8 @@ static ssize_t receive(struct xop_client *client, void *to, size_t length) {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(CLIENT_DESCRIPTORS * sizeof(int))];
     } control;
+    if (client->secure)
+        return secure_receive(client->secure, to, length);
     if (client->exports == 0)
         return recv(client->fd, to, length, MSG_DONTWAIT);
     struct iovec part = {to, length};
@@ -136,7 +141,8 @@ static ssize_t receive(struct xop_client *client, void *to, size_t length) {
 
 void receive_some(struct xop_client *client) {
     size_t total = 0;
-    while (!client->dead && total < TURN_BYTES) {
+    while (!client->dead &&
+           (total < TURN_BYTES || (client->secure && secure_has_pending(client->secure)))) {
         struct xop_error error = {XOP_INTERNAL, "the server's bytes make no sense"};
         unsigned char *to;
         size_t length;

@@ -11,6 +11,7 @@
 
 #include "address.h"
 #include "compose.h"
+#include "secure.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ struct xop_client {
      * longer. NULL where that is not to be had. */
     const char *ours;
     int fd, wake;
+    struct secure *secure; /* TLS; NULL: none */
     struct address address;
     uint64_t max_body, max_in_flight, max_response, generation, spin_ns;
     bool greeted, draining;

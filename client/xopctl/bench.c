@@ -49,6 +49,7 @@ static int choose_path(struct bench *b) {
                       : BENCH_INLINE;
     b->load = (struct bench_load){.work = &b->work,
                                   .address = address,
+                                  .session = b->session,
                                   .path = o->path,
                                   .clients = o->clients,
                                   .inflight = o->inflight,

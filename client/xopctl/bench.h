@@ -134,6 +134,7 @@ double bench_floor_of(const struct bench_floor *floor, enum bench_path path);
 struct bench_load {
     const struct bench_work *work;
     const char *address;
+    const struct session *session; /* for TLS */
     enum bench_path path;
     uint32_t clients, inflight;
     uint32_t flood; /* requests in flight of one connection more, which is not measured; 0: none */

@@ -222,8 +222,12 @@ static enum xop_status race(const struct bench_load *load, struct bench_client *
 
 enum xop_status bench_measure(const struct bench_load *load, struct bench_figures *figures,
                               struct xop_error *error) {
-    struct xop_client_options options = {
-        .size = sizeof options, .agent = "xopctl bench " XOP_VERSION, .spin_us = load->spin_us};
+    struct xop_client_options options = {.size = sizeof options,
+                                         .agent = "xopctl bench " XOP_VERSION,
+                                         .spin_us = load->spin_us,
+                                         .ca = load->session->ca,
+                                         .cert = load->session->cert,
+                                         .key = load->session->key};
     struct bench_race track = {WARM_UP};
     uint32_t n = connections(load);
     struct bench_client *clients = calloc(n, sizeof *clients);

@@ -24,9 +24,13 @@ static void print_help(FILE *out) {
     for (size_t i = 0; i < VERBS; i++)
         fprintf(out, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
     fprintf(out,
-            "\n  -s, --server ADDRESS  unix:/path, /path, unix:@name or tcp:host:port; without it\n"
+            "\n  -s, --server ADDRESS  unix:/path, unix:@name, tls:host:port or tcp:host:port;\n"
+            "                        without it "
             "                        XOP_ADDRESS, $XDG_RUNTIME_DIR/xopd/xopd.sock and\n"
             "                        /run/xopd/xopd.sock are tried\n"
+            "  --ca FILE             verify a tls: server with this CA, not with the system's\n"
+            "  --cert FILE           show this certificate to a tls: server\n"
+            "  --key FILE            its private key, where it is not in the same file\n"
             "  -h, --help            this; after a verb, its options\n"
             "  -V, --version         the version\n");
 }
@@ -56,6 +60,9 @@ static int help(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     static const struct option options[] = {{"server", required_argument, NULL, 's'},
+                                            {"ca", required_argument, NULL, 'a'},
+                                            {"cert", required_argument, NULL, 'c'},
+                                            {"key", required_argument, NULL, 'k'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {NULL, 0, NULL, 0}};
@@ -68,6 +75,9 @@ int main(int argc, char **argv) {
     while ((c = getopt_long(argc, argv, "+s:hV", options, NULL)) != -1) {
         switch (c) {
         case 's': session.address = optarg; break;
+        case 'a': session.ca = optarg; break;
+        case 'c': session.cert = optarg; break;
+        case 'k': session.key = optarg; break;
         case 'h': print_help(stdout); return session_finish_output();
         case 'V': printf("xopctl %s\n", XOP_VERSION); return session_finish_output();
         default: return session_usage(NULL, "wrong usage");

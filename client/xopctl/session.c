@@ -59,7 +59,11 @@ int session_usage(const struct verb *verb, const char *format, ...) {
 }
 
 bool session_connect(struct session *session, int *exit_status) {
-    struct xop_client_options options = {.size = sizeof options, .agent = "xopctl " XOP_VERSION};
+    struct xop_client_options options = {.size = sizeof options,
+                                         .agent = "xopctl " XOP_VERSION,
+                                         .ca = session->ca,
+                                         .cert = session->cert,
+                                         .key = session->key};
     struct xop_error error;
     enum xop_status status = xop_client_open(session->address, &options, &session->client, &error);
     if (status == XOP_OK)

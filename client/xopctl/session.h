@@ -9,7 +9,8 @@
 #include <xop/client.h>
 
 struct session {
-    const char *address; /* as -s gave it; NULL: looked up */
+    const char *address;         /* as -s gave it; NULL: looked up */
+    const char *ca, *cert, *key; /* files for TLS; NULL: none */
     bool json;
     bool color, progress; /* standard output and error are terminals */
     struct xop_client *client;

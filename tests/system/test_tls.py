@@ -9,7 +9,7 @@ import tempfile
 
 import numpy as np
 
-from xopd import LIMIT_S, Client, Closed, Daemon, run
+from xopd import BUILD, LIMIT_S, Client, Closed, Daemon, run
 
 X, B = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones(3, np.float32)
 
@@ -242,6 +242,48 @@ def files_that_cannot_be_used_are_named():
     server.stop()
 
 
+def xopctl(server, *arguments, host="127.0.0.1", ca=CA, certificate=ALICE):
+    port = server.wait_for(r"listening on tls:127.0.0.1:(\d+)").group(1)
+    shown = ["--cert", certificate[0], "--key", certificate[1]] if certificate else []
+    done = subprocess.run([os.path.join(BUILD, "xopctl"), "-s", f"tls:{host}:{port}", "--ca",
+                           ca.at("ca.pem"), *shown, *arguments],
+                          capture_output=True, text=True, timeout=LIMIT_S)
+    return done.returncode, done.stdout, done.stderr
+
+
+def the_library_verifies_names_and_numbers():
+    with daemon() as server:
+        for host in "127.0.0.1", "localhost":
+            code, _, errors = xopctl(server, "ping", host=host)
+            assert code == 0, errors
+        server.wait_for("CN=alice", 2)
+
+
+def the_library_refuses_another_authority_and_another_name():
+    with daemon() as server:
+        code, _, errors = xopctl(server, "ping", ca=OTHER)
+        assert code == 77 and "tls:127.0.0.1" in errors, (code, errors)
+        code, _, errors = xopctl(server, "ping", host="127.1")
+        assert code == 77 and "mismatch" in errors, (code, errors)
+
+
+def the_library_says_why_the_server_refused_it():
+    with daemon() as server:
+        code, _, errors = xopctl(server, "ping", certificate=None)
+        assert code == 69 and "certificate required" in errors, (code, errors)
+        code, _, errors = xopctl(server, "ping", certificate=(ALICE[0], MALLORY[1]))
+        assert code == 64 and MALLORY[1] in errors, (code, errors)
+
+
+def the_library_carries_large_tensors_and_many_requests():
+    with daemon() as server:
+        code, output, errors = xopctl(server, "verify", "square_bias", "--shape", "2048,1024")
+        assert code == 0, (output, errors)
+        code, output, errors = xopctl(server, "bench", "square_bias", "--clients", "2",
+                                      "--inflight", "64", "--seconds", "0.2", "--json")
+        assert code == 0 and '"errors": 0' in output, (output, errors)
+
+
 run([the_right_certificate_is_served_and_named_in_the_log,
      a_certificate_of_another_authority_is_refused,
      an_expired_certificate_is_refused,
@@ -256,4 +298,8 @@ run([the_right_certificate_is_served_and_named_in_the_log,
      a_session_is_resumed,
      large_tensors_go_both_ways,
      many_small_requests_in_one_write_are_all_answered,
-     files_that_cannot_be_used_are_named])
+     files_that_cannot_be_used_are_named,
+     the_library_verifies_names_and_numbers,
+     the_library_refuses_another_authority_and_another_name,
+     the_library_says_why_the_server_refused_it,
+     the_library_carries_large_tensors_and_many_requests])

@@ -26,6 +26,10 @@ static void addresses_are_understood(void **state) {
     assert_string_equal(a.port, "7000");
     assert_int_equal(address_parse("tcp:[::1]:65535", &a, &error), XOP_OK);
     assert_string_equal(a.host, "::1");
+    assert_false(a.is_tls);
+    assert_int_equal(address_parse("tls:host.example:7000", &a, &error), XOP_OK);
+    assert_true(a.is_tls);
+    assert_string_equal(a.text, "tls:host.example:7000");
 }
 
 static void what_is_no_address_is_named(void **state) {

@@ -48,6 +48,10 @@ struct xop_client_options {
      * core and saves the time of waking up. 0: 50 where the process may use 8 cores or more, else
      * XOP_SPIN_NEVER. */
     uint32_t spin_us;
+    /* For tls: addresses, files in PEM: the CA that the server's certificate is verified with
+     * (NULL: the system's), and the client's own certificate (NULL: none) and key (NULL: in cert).
+     */
+    const char *ca, *cert, *key;
 };
 
 #define XOP_SPIN_NEVER UINT32_MAX
@@ -55,9 +59,9 @@ struct xop_client_options {
 /* ---- Connecting ---- */
 
 /* Connects and says hello; blocks for at most options->timeout_ms. address is "unix:/path",
- * "unix:@abstract", "/path", "tcp:host:port" or "tcp:[v6]:port"; NULL looks at XOP_ADDRESS, then
- * $XDG_RUNTIME_DIR/xopd/xopd.sock, then /run/xopd/xopd.sock and takes the first that answers;
- * where none does, the message names each one and why. options may be NULL. */
+ * "unix:@abstract", "/path", "tls:host:port", "tcp:host:port" or "tcp:[v6]:port"; NULL looks at
+ * XOP_ADDRESS, then $XDG_RUNTIME_DIR/xopd/xopd.sock, then /run/xopd/xopd.sock and takes the first
+ * that answers; where none does, the message names each one and why. options may be NULL. */
 enum xop_status xop_client_open(const char *address, const struct xop_client_options *options,
                                 struct xop_client **client, struct xop_error *error);
 
