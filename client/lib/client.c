@@ -36,7 +36,10 @@ static enum xop_status say_hello(struct xop_client *client,
     ssize_t sent = n == 0           ? -1
                    : client->secure ? secure_send(client->secure, &part, 1)
                                     : send(client->fd, bytes, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != (ssize_t)n)
+    /* A server that refused the certificate says so in what is still to be read. */
+    if (sent < 0 && n > 0 && client->secure)
+        client->send_failed = errno;
+    else if (sent != (ssize_t)n)
         return xop_fail(error, XOP_UNAVAILABLE, "%s: hello cannot be sent: %s",
                         client->address.text, n ? strerror(errno) : "it is too long");
     bool in_time = true;
