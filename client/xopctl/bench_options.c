@@ -26,13 +26,6 @@ static bool set_shape(struct bench_options *options, const char *at) {
     return true;
 }
 
-static bool read_count(const char *from, uint64_t least, uint64_t most, uint64_t *to) {
-    char *end;
-    errno = 0;
-    *to = strtoull(from, &end, 10);
-    return end != from && !*end && !errno && *from != '-' && *to >= least && *to <= most;
-}
-
 static bool set_dtype(struct bench_options *options, const char *from) {
     options->dtype = value_dtype_named(from, strlen(from));
     return options->dtype != XOP_DTYPE_NONE;
@@ -47,21 +40,21 @@ static bool set_attr(struct bench_options *options, const char *from) {
 
 static bool set_clients(struct bench_options *options, const char *from) {
     uint64_t n;
-    bool good = read_count(from, 1, MAX_CLIENTS, &n);
+    bool good = session_count(from, 1, MAX_CLIENTS, &n);
     options->clients = (uint32_t)n;
     return good;
 }
 
 static bool set_inflight(struct bench_options *options, const char *from) {
     uint64_t n;
-    bool good = read_count(from, 1, MAX_INFLIGHT, &n);
+    bool good = session_count(from, 1, MAX_INFLIGHT, &n);
     options->inflight = (uint32_t)n;
     return good;
 }
 
 static bool set_flood(struct bench_options *options, const char *from) {
     uint64_t n;
-    bool good = read_count(from, 1, MAX_INFLIGHT, &n);
+    bool good = session_count(from, 1, MAX_INFLIGHT, &n);
     options->flood = (uint32_t)n;
     return good;
 }
@@ -81,7 +74,7 @@ static bool set_seconds(struct bench_options *options, const char *from) {
 
 static bool set_spin(struct bench_options *options, const char *from) {
     uint64_t us;
-    bool good = read_count(from, 0, 1000000, &us);
+    bool good = session_count(from, 0, 1000000, &us);
     options->spin_us = us > 0 ? (uint32_t)us : XOP_SPIN_NEVER;
     return good;
 }

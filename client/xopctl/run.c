@@ -43,7 +43,6 @@ static int parse(int argc, char **argv, struct session *session, struct argument
                                             {"json", no_argument, NULL, JSON},
                                             {NULL, 0, NULL, 0}};
     int c;
-    char *end;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
         bool full =
             (c == IN && a->nin == XOP_MAX_INPUTS) || (c == GRAD && a->ngrad == XOP_MAX_OUTPUTS) ||
@@ -66,8 +65,7 @@ static int parse(int argc, char **argv, struct session *session, struct argument
             a->bf16 = true;
             break;
         case DEADLINE:
-            a->deadline_ms = strtoull(optarg, &end, 10);
-            if (end == optarg || *end || a->deadline_ms == 0)
+            if (!session_count(optarg, 1, UINT64_MAX, &a->deadline_ms))
                 return session_usage(&verb_run, "--deadline takes milliseconds, 1 at least");
             break;
         default: return session_usage(&verb_run, "wrong usage");

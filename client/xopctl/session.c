@@ -75,6 +75,13 @@ bool session_connect(struct session *session, int *exit_status) {
 
 bool session_shares_memory(const char *address) { return strncmp(address, "unix:", 5) == 0; }
 
+bool session_count(const char *text, uint64_t least, uint64_t most, uint64_t *number) {
+    char *end;
+    errno = 0;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end && !errno && *number >= least && *number <= most;
+}
+
 json_t *session_document(struct session *session, struct xop_result *result, int *exit_status) {
     json_t *document = NULL;
     json_error_t wrong;

@@ -44,6 +44,9 @@ int session_fail(struct session *session, int exit_status, enum xop_status statu
 /* Wrong usage: tells what, and where to read more. Returns 64. */
 int session_usage(const struct verb *verb, const char *format, ...) XOP_PRINTF(2, 3);
 
+/* A whole number without sign from least to most, and nothing behind it. */
+bool session_count(const char *text, uint64_t least, uint64_t most, uint64_t *number);
+
 /* Parses the document of a result; NULL where the result is a failure or no JSON (told then). */
 json_t *session_document(struct session *session, struct xop_result *result, int *exit_status);
 

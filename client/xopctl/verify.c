@@ -285,7 +285,6 @@ static int parse(struct verification *v, int argc, char **argv) {
                                             {"json", no_argument, NULL, JSON},
                                             {NULL, 0, NULL, 0}};
     int c;
-    char *end;
     v->seed = DEFAULT_SEED;
     v->worst.ratio = -1;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -300,9 +299,8 @@ static int parse(struct verification *v, int argc, char **argv) {
                 return session_usage(&verb_verify, "--shape takes sizes, as 3,4");
             break;
         case SEED:
-            v->seed = strtoull(optarg, &end, 10);
-            if (end == optarg || *end)
-                return session_usage(&verb_verify, "--seed takes a number");
+            if (!session_count(optarg, 0, INT64_MAX, &v->seed))
+                return session_usage(&verb_verify, "--seed takes a number from 0 on");
             break;
         case REFERENCE:
             v->reference_name = optarg;

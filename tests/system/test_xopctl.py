@@ -156,6 +156,8 @@ def bad_input_has_its_exit_code_and_a_sentence(daemon):
               (64, []), (64, [*one, "ok.npy", "--attr", "x=1"]), (64, ["run", "sigmoid", "--bogus"]),
               (64, [*one, "ok.npy", "--grad", "ok.npy"]),
               (64, [*one, "ok.npy", "--out", "a.npy", "--out", "b.npy"]),
+              (64, [*one, "ok.npy", "--deadline", "-5"]), (64, [*one, "ok.npy", "--deadline", "1x"]),
+              (64, ["verify", "--seed", "-1"]), (64, ["verify", "--seed", ""]),
               (64, ["run", "sigmoid", "--backward", "--in", "ok.npy"]),
               (65, ["run", "sigmoid"]), (65, [*one, "i32:[1]"]),
               (65, ["run", "square_bias", "--in", "f32:[1,2]", "--in", "f32:[1,2,3]"]),
