@@ -250,7 +250,8 @@ FUZZED := $(filter-out client/xopctl/main.c,$(PROTO_SRC) $(CTL_SRC) $(REFERENCE_
 $(BUILD)/fuzz/obj/%.c.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CLANG,$<)
-	$(Q)clang -std=gnu17 -g -O1 -fsanitize=fuzzer-no-link,address,undefined $(INCLUDES) $(CPPFLAGS) \
+	$(Q)clang -std=gnu17 -g -O1 -fsanitize=fuzzer-no-link,address,undefined \
+	    -fno-sanitize-recover=undefined $(INCLUDES) $(CPPFLAGS) \
 	    $(call pkg_cflags,$(DAEMON_PKGS)) -MMD -MP -c $< -o $@
 $(BUILD)/fuzz/libfuzzed.a: $(patsubst %,$(BUILD)/fuzz/obj/%.o,$(FUZZED))
 	$(Q)rm -f $@ && $(AR) rcs $@ $^

@@ -64,7 +64,7 @@ bool message_is_key(const msgpack_object *key, const char *name) {
 
 static bool same_text(const msgpack_object *a, const msgpack_object *b) {
     return a->via.str.size == b->via.str.size &&
-           memcmp(a->via.str.ptr, b->via.str.ptr, a->via.str.size) == 0;
+           (a->via.str.size == 0 || memcmp(a->via.str.ptr, b->via.str.ptr, a->via.str.size) == 0);
 }
 
 bool message_check_map(struct message_decoding *d, struct message_where where,
@@ -119,7 +119,8 @@ bool message_get_string(struct message_decoding *d, struct message_where where,
     if (o->via.str.size >= sizeof decoder->strings - decoder->used)
         return message_wrong(d, where, "the header holds too much text");
     char *copy = decoder->strings + decoder->used;
-    memcpy(copy, o->via.str.ptr, o->via.str.size);
+    if (o->via.str.size > 0) /* an empty one need not be anywhere */
+        memcpy(copy, o->via.str.ptr, o->via.str.size);
     copy[o->via.str.size] = 0;
     decoder->used += (size_t)o->via.str.size + 1;
     *out = copy;

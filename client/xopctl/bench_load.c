@@ -222,17 +222,13 @@ static enum xop_status race(const struct bench_load *load, struct bench_client *
 
 enum xop_status bench_measure(const struct bench_load *load, struct bench_figures *figures,
                               struct xop_error *error) {
-    struct xop_client_options options = {.size = sizeof options,
-                                         .agent = "xopctl bench " XOP_VERSION,
-                                         .spin_us = load->spin_us,
-                                         .ca = load->session->ca,
-                                         .cert = load->session->cert,
-                                         .key = load->session->key};
+    struct xop_client_options options = session_options(load->session);
     struct bench_race track = {WARM_UP};
     uint32_t n = connections(load);
     struct bench_client *clients = calloc(n, sizeof *clients);
     enum xop_status status = XOP_OK;
     memset(figures, 0, sizeof *figures);
+    options.spin_us = load->spin_us;
     if (!clients)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     for (uint32_t i = 0; i < n && status == XOP_OK; i++) {

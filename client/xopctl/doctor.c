@@ -41,7 +41,7 @@ void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *d
     struct xop_result *result;
     struct xop_error error;
     memset(daemon, 0, sizeof *daemon);
-    if (xop_client_open(host->address, NULL, &client, &error) != XOP_OK) {
+    if (xop_client_open(host->address, host->options, &client, &error) != XOP_OK) {
         snprintf(daemon->why, sizeof daemon->why, "%s", error.message);
         return;
     }
@@ -97,8 +97,10 @@ static int run_doctor(struct session *session, int argc, char **argv) {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
     char beside[300], installed[320];
     const char *const places[] = {beside, installed, XOPD_LIBDIR, NULL};
+    const struct xop_client_options connecting = session_options(session);
     struct doctor_host host = {.root = "",
                                .address = session->address,
+                               .options = &connecting,
                                .backends = places,
                                .open = open_library,
                                .symbol = find_symbol,

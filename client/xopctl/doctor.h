@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <xop/client.h>
 #include <xop/types.h>
 
 #define DOCTOR_DEVICES 16
@@ -17,8 +18,9 @@
 /* ---- Where to look ---- */
 
 struct doctor_host {
-    const char *root;            /* before every absolute path but those of sockets; "" */
-    const char *address;         /* of the daemon; NULL: where clients look */
+    const char *root;    /* before every absolute path but those of sockets; "" */
+    const char *address; /* of the daemon; NULL: where clients look */
+    const struct xop_client_options *options; /* for connecting to it; NULL: the defaults */
     const char *const *backends; /* directories where xop-cuda.so may lie, NULL at the end */
     /* As dlopen and dlsym; why is filled where it fails. */
     void *(*open)(const char *library, char *why, size_t size);

@@ -58,12 +58,16 @@ int session_usage(const struct verb *verb, const char *format, ...) {
     return EX_USAGE;
 }
 
+struct xop_client_options session_options(const struct session *session) {
+    return (struct xop_client_options){.size = sizeof(struct xop_client_options),
+                                       .agent = "xopctl " XOP_VERSION,
+                                       .ca = session->ca,
+                                       .cert = session->cert,
+                                       .key = session->key};
+}
+
 bool session_connect(struct session *session, int *exit_status) {
-    struct xop_client_options options = {.size = sizeof options,
-                                         .agent = "xopctl " XOP_VERSION,
-                                         .ca = session->ca,
-                                         .cert = session->cert,
-                                         .key = session->key};
+    struct xop_client_options options = session_options(session);
     struct xop_error error;
     enum xop_status status = xop_client_open(session->address, &options, &session->client, &error);
     if (status == XOP_OK)

@@ -28,6 +28,9 @@ extern const struct verb verb_ops, verb_run, verb_verify, verb_stats, verb_ping,
 /* The exit status that a status gives: one table, documented in xopctl(1). */
 int session_exit(enum xop_status status);
 
+/* What every connection of xopctl is opened with. */
+struct xop_client_options session_options(const struct session *session);
+
 /* Connects; on failure it has told the user, and *exit_status is set. */
 bool session_connect(struct session *session, int *exit_status);
 

@@ -267,6 +267,23 @@ static size_t room(const struct connection *c) {
     return wanted < free ? wanted : free;
 }
 
+/* One call of the kernel, which may bring descriptors along. */
+static ssize_t receive_plain(struct connection *c, struct iovec *parts, uint32_t n) {
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(CONNECTION_FDS * sizeof(int))];
+    } control;
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
+    if (c->is_unix) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = sizeof control.bytes;
+    }
+    ssize_t got = recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got > 0 && message.msg_controllen > 0)
+        collect_fds(c, &message);
+    return got;
+}
+
 /* Receives into the body's place first and, in the same call, into the buffer. */
 static ssize_t receive(struct connection *c) {
     if (c->start > 0) {
@@ -284,24 +301,12 @@ static ssize_t receive(struct connection *c) {
     parts[n++] = (struct iovec){c->buffer + c->end, room(c)};
     if (direct < c->body_left && n == 2)
         n = 1; /* the buffer's turn comes when the body is whole */
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(CONNECTION_FDS * sizeof(int))];
-    } control;
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = n};
-    if (c->is_unix) {
-        message.msg_control = control.bytes;
-        message.msg_controllen = sizeof control.bytes;
-    }
     ssize_t got;
     do
-        got = c->tls ? tls_read(c->tls, parts, n)
-                     : recvmsg(c->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        got = c->tls ? tls_read(c->tls, parts, n) : receive_plain(c, parts, n);
     while (got < 0 && errno == EINTR);
     if (got <= 0)
         return got;
-    if (c->is_unix && message.msg_controllen > 0)
-        collect_fds(c, &message);
     uint64_t straight = (uint64_t)got < direct ? (uint64_t)got : direct;
     c->body_at += straight;
     c->body_left -= straight;

@@ -240,10 +240,12 @@ static void a_key_given_twice_is_refused_at_every_level(void **state) {
                                "attrs\x82\xa1"
                                "a\x01\xa1"
                                "a\x02";
+    static const char empty[] = "\x84\xa4type\xa4ping\xa2id\x01\xa0\x01\xa0\x01";
     static const struct {
         const char *bytes, *expected;
         size_t n;
     } cases[] = {
+        {empty, "header: the key \"\" is given twice", sizeof empty - 1},
         {id, "header: the key \"id\" is given twice", sizeof id - 1},
         {access, "in[0]: the key \"access\" is given twice", sizeof access - 1},
         {attr, "attrs: the key \"a\" is given twice", sizeof attr - 1},
