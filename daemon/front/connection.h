@@ -1,7 +1,6 @@
 /*
- * A connection: reading frames, receiving bodies where they will be used, and its end. It belongs
- * to one I/O thread for life. The state machine is connection_read and the functions it calls, from
- * top to bottom in connection.c; what the frames mean is in handle.c.
+ * A connection: its beginning, its socket's events, its deadlines and its end. It belongs to one
+ * I/O thread for life. What it receives is in input.c, what it sends in answer.c.
  */
 #ifndef FRONT_CONNECTION_H
 #define FRONT_CONNECTION_H
@@ -28,17 +27,8 @@ void connection_close(struct connection *connection, const struct xop_error *err
 void connection_want_write(struct connection *connection, bool want);
 void connection_sent(struct connection *connection);
 
-/* For request.c: a request of it was answered; one whose body is being received is gone. */
+/* For request.c: a request of it was answered. */
 void connection_answered(struct connection *connection);
-void connection_forget(struct connection *connection, const struct request *request);
-
-/* The oldest descriptor that came, the caller's; -1: none. */
-int connection_take_fd(struct connection *connection);
-
-struct inbox *connection_inbox(struct io_thread *thread);
-/* Space in the inbox was freed: whoever waits for it tries again. */
-void connection_space_freed(struct io_thread *thread, bool for_all);
-void connection_retry_waiting(struct io_thread *thread);
 
 /* Deadlines of stages; called a few times a second. */
 void connection_check_deadlines(struct io_thread *thread);

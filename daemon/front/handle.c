@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "document.h"
+#include "input.h"
 #include "operands.h"
 #include "request.h"
 #include "shared.h"
@@ -158,7 +159,7 @@ static struct request *on_attach(struct connection *c, const struct message *m, 
     struct xop_error error;
     struct memory *memory = NULL;
     struct request *request = begin(c, m, body);
-    int fd = request ? connection_take_fd(c) : -1;
+    int fd = request ? input_take_fd(c) : -1;
     if (!request)
         return NULL;
     if (!is_local(c, &error))

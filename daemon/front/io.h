@@ -149,7 +149,6 @@ struct connection {
 
     struct tls_session *tls; /* NULL: none */
     bool handshaking;
-    const char *subject; /* of the verified certificate; empty: none was shown */
 
     bool is_unix;
     int fds[CONNECTION_FDS]; /* oldest first */
@@ -233,5 +232,6 @@ struct io_thread {
 
 /* Monotonic nanoseconds. */
 uint64_t io_now(void);
+static inline uint64_t io_after_ms(uint64_t ms) { return io_now() + ms * 1000000; }
 
 #endif

@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "input.h"
 #include "operands.h"
 
 #include <stdlib.h>
@@ -31,8 +32,8 @@ void request_charge(struct request *request, uint64_t bytes) {
 static void give_space(struct request *request) {
     struct io_thread *thread = request->thread;
     if (request->block.bytes > 0) {
-        bool shared = inbox_give(connection_inbox(thread), &request->block);
-        connection_space_freed(thread, shared);
+        bool shared = inbox_give(input_inbox(thread), &request->block);
+        input_space_freed(thread, shared);
     }
 }
 
@@ -243,7 +244,7 @@ void request_detach(struct request *request) {
     atomic_fetch_sub_explicit(&connection->stats.in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&connection->thread->in_flight, 1, memory_order_relaxed);
     if (request->state == REQUEST_RECEIVING) {
-        connection_forget(connection, request);
+        input_forget(connection, request);
         /* Its place in the order stays until those before it are through. */
         request->state = request->blockers > 0 ? REQUEST_BLOCKED : REQUEST_DONE;
     } else if (request->state == REQUEST_QUEUED) {

@@ -5,6 +5,7 @@
 #include "connection.h"
 #include "dispatch.h"
 #include "handle.h"
+#include "input.h"
 #include "operands.h"
 #include "request.h"
 #include "shared.h"
@@ -240,7 +241,7 @@ static void *run(void *arg) {
         bool idle = !is_awaiting(thread);
         uint32_t completed = complete_drain(thread);
         if (thread->waiting)
-            connection_retry_waiting(thread);
+            input_retry_waiting(thread);
         dispatch_run(thread);
         answer_flush_all(thread);
         /* What flushing let through may have queued more. */

@@ -296,8 +296,6 @@ void tls_free(struct tls_session *session) {
     free(session);
 }
 
-const char *tls_subject(const struct tls_session *session) { return session->subject; }
-
 void tls_describe(const struct tls_session *session, char *out, size_t capacity) {
     snprintf(out, capacity, "%s %s%s%s%s%s", SSL_get_version(session->ssl),
              SSL_get_cipher_name(session->ssl), SSL_session_reused(session->ssl) ? ", resumed" : "",

@@ -42,10 +42,8 @@ bool tls_has_pending(const struct tls_session *session);
 void tls_shutdown(struct tls_session *session);
 void tls_free(struct tls_session *session); /* NULL is allowed */
 
-/* After the handshake: the subject of the peer's verified certificate as RFC 2253 writes it, empty
- * where it showed none. */
-const char *tls_subject(const struct tls_session *session);
-/* What was agreed, for the log. */
+/* After the handshake, for the log: what was agreed, and the subject of the peer's verified
+ * certificate as RFC 2253 writes it, where it showed one. */
 void tls_describe(const struct tls_session *session, char *out, size_t capacity);
 
 #endif
