@@ -175,10 +175,17 @@ static enum xop_status set_string(char *out, const struct key *key, const char *
     return XOP_OK;
 }
 
+enum config_scheme config_scheme(const char *address) {
+    static const char *const schemes[] = {"unix:", "tcp:", "tls:"};
+    int i = 0;
+    while (i < CONFIG_NO_SCHEME && strncmp(address, schemes[i], strlen(schemes[i])) != 0)
+        i++;
+    return (enum config_scheme)i;
+}
+
 static enum xop_status add_listener(struct config *config, const struct key *key, const char *value,
                                     struct xop_error *error) {
-    if (strncmp(value, "unix:", 5) != 0 && strncmp(value, "tcp:", 4) != 0 &&
-        strncmp(value, "tls:", 4) != 0)
+    if (config_scheme(value) == CONFIG_NO_SCHEME)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "%s.%s is \"%.40s\": unix:/path, tls:host:port or tcp:host:port is allowed",
                         key->section, key->name, value);
@@ -314,17 +321,17 @@ static enum xop_status check_tls(const struct config *config, const char *listen
 enum xop_status config_finish(struct config *config, struct xop_error *error) {
     if (config->nlisten == 0 && default_listener(config, error) != XOP_OK)
         return error->status;
-    for (uint64_t i = 0; i < config->nlisten; i++)
-        if (strncmp(config->listen[i], "tcp:", 4) == 0 && !config->insecure_tcp)
+    for (uint64_t i = 0; i < config->nlisten; i++) {
+        enum config_scheme scheme = config_scheme(config->listen[i]);
+        if (scheme == CONFIG_TCP && !config->insecure_tcp)
             return xop_fail(
                 error, XOP_INVALID_ARGUMENT,
                 "%.80s is TCP without TLS, which any local user or container can reach: "
                 "set server.insecure_tcp = yes or pass --insecure-tcp to allow it",
                 config->listen[i]);
-    for (uint64_t i = 0; i < config->nlisten; i++)
-        if (strncmp(config->listen[i], "tls:", 4) == 0 &&
-            check_tls(config, config->listen[i], error) != XOP_OK)
+        if (scheme == CONFIG_TLS && check_tls(config, config->listen[i], error) != XOP_OK)
             return error->status;
+    }
     if ((config->records & (config->records - 1)) != 0)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "device.records is %" PRIu64 ": a power of two is allowed",

@@ -11,6 +11,9 @@
 #define CONFIG_LISTENERS 16
 #define CONFIG_STRING 256
 
+/* Of a listener's address, before its first colon. */
+enum config_scheme { CONFIG_UNIX, CONFIG_TCP, CONFIG_TLS, CONFIG_NO_SCHEME };
+
 struct config {
     char listen[CONFIG_LISTENERS][CONFIG_STRING];
     uint64_t nlisten;
@@ -54,6 +57,8 @@ enum xop_status config_read(struct config *config, const char *path, struct xop_
 /* Sets "section.key" from text. */
 enum xop_status config_set(struct config *config, const char *section, const char *key,
                            const char *value, struct xop_error *error);
+
+enum config_scheme config_scheme(const char *address);
 
 /* What no single key shows: combinations, and the listener where none is given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);

@@ -46,7 +46,7 @@ static void drain(struct front *front) {
     front->drain_deadline_ns = io_now() + front->config->drain_timeout_ms * 1000000;
     listen_close(front);
     for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_DRAIN, -1, NULL, NULL);
+        thread_post(&front->threads[i], THREAD_DRAIN, NULL);
     log_info("draining");
     if (event_add(front->drain_timer, &often) < 0)
         end(front, 0);
@@ -122,7 +122,7 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
 static void close_all(struct front *front) {
     listen_close(front);
     for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_STOP, -1, NULL, NULL);
+        thread_post(&front->threads[i], THREAD_STOP, NULL);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_join(&front->threads[i]);
     workers_close(front);

@@ -20,7 +20,7 @@
 
 struct listener {
     int fd;
-    bool is_unix, is_tls;
+    enum config_scheme scheme;
     struct event *event;
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* to be removed; empty: none */
     dev_t device; /* of the socket file, to remove no other's */
@@ -41,7 +41,7 @@ struct listeners {
 static void describe_peer(const struct listener *listener, int fd,
                           const struct sockaddr_storage *address, socklen_t length, char *out,
                           size_t capacity) {
-    if (listener->is_unix) {
+    if (listener->scheme == CONFIG_UNIX) {
         struct ucred peer;
         socklen_t bytes = sizeof peer;
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0)
@@ -53,7 +53,8 @@ static void describe_peer(const struct listener *listener, int fd,
     char host[64] = "?", port[16] = "?";
     getnameinfo((const struct sockaddr *)address, length, host, sizeof host, port, sizeof port,
                 NI_NUMERICHOST | NI_NUMERICSERV);
-    snprintf(out, capacity, "%s %s port %s", listener->is_tls ? "tls" : "tcp", host, port);
+    snprintf(out, capacity, "%s %s port %s", listener->scheme == CONFIG_TLS ? "tls" : "tcp", host,
+             port);
 }
 
 /* The thread that has least to do: by frames of late and by connections, of which one that is
@@ -132,7 +133,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
             accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
             describe_peer(listener, client, &address, length, peer, sizeof peer);
-            hand_over(ls, client, peer, listener->is_tls);
+            hand_over(ls, client, peer, listener->scheme == CONFIG_TLS);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
@@ -149,12 +150,13 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- Opening ---- */
 
-static enum xop_status add(struct listeners *ls, int fd, bool is_unix, struct xop_error *error) {
+static enum xop_status add(struct listeners *ls, int fd, enum config_scheme scheme,
+                           struct xop_error *error) {
     struct listener *listener = &ls->list[ls->count];
     if (ls->count == sizeof ls->list / sizeof *ls->list)
         return xop_fail(error, XOP_UNAVAILABLE, "too many addresses");
     listener->fd = fd;
-    listener->is_unix = is_unix;
+    listener->scheme = scheme;
     listener->path[0] = 0;
     listener->event = event_new(ls->front->base, fd, EV_READ | EV_PERSIST, on_accept, ls);
     if (!listener->event || event_add(listener->event, NULL) < 0)
@@ -242,7 +244,7 @@ static enum xop_status open_unix(struct listeners *ls, const char *name, struct 
         xop_fail(error, XOP_UNAVAILABLE, "unix:%s: listen: %s", name, strerror(errno));
         goto fail;
     }
-    if (add(ls, fd, true, error) != XOP_OK)
+    if (add(ls, fd, CONFIG_UNIX, error) != XOP_OK)
         goto fail;
     if (!abstract && lstat(name, &info) == 0) {
         struct listener *listener = &ls->list[ls->count - 1];
@@ -291,9 +293,8 @@ static enum xop_status open_tcp_one(struct listeners *ls, const struct addrinfo 
         xop_fail(error, XOP_UNAVAILABLE, "%s: %s", name, strerror(errno));
         goto fail;
     }
-    if (add(ls, fd, false, error) != XOP_OK)
+    if (add(ls, fd, config_scheme(name), error) != XOP_OK)
         goto fail;
-    ls->list[ls->count - 1].is_tls = name[1] == 'l';
     if (getnameinfo((struct sockaddr *)&bound, length, host, sizeof host, port, sizeof port,
                     NI_NUMERICHOST | NI_NUMERICSERV) == 0)
         log_info("listening on %.3s:%s%s%s:%s", name, strchr(host, ':') ? "[" : "", host,
@@ -330,10 +331,11 @@ enum xop_status listen_open(struct front *front, struct xop_error *error) {
     ls->front = front;
     for (uint64_t i = 0; i < config->nlisten; i++) {
         const char *name = config->listen[i];
-        if (strncmp(name, "tls:", 4) == 0 && !front->tls && !(front->tls = tls_open(config, error)))
+        enum config_scheme scheme = config_scheme(name);
+        if (scheme == CONFIG_TLS && !front->tls && !(front->tls = tls_open(config, error)))
             return error->status;
-        if ((strncmp(name, "unix:", 5) == 0 ? open_unix(ls, name + 5, error)
-                                            : open_tcp(ls, name, error)) != XOP_OK)
+        if ((scheme == CONFIG_UNIX ? open_unix(ls, name + 5, error) : open_tcp(ls, name, error)) !=
+            XOP_OK)
             return error->status;
     }
     return XOP_OK;

@@ -46,11 +46,9 @@ static bool post(struct io_thread *thread, const struct command *filled) {
     return true;
 }
 
-bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
+bool thread_post(struct io_thread *thread, enum thread_command type,
                  struct generation *generation) {
-    struct command command = {.type = type, .fd = fd, .generation = generation};
-    if (peer)
-        snprintf(command.peer, sizeof command.peer, "%s", peer);
+    const struct command command = {.type = type, .fd = -1, .generation = generation};
     return post(thread, &command);
 }
 
@@ -67,7 +65,7 @@ bool thread_post_export(struct io_thread *thread, int fd, uint64_t number) {
 
 void thread_wake_waiting(struct front *front) {
     for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_SPACE, -1, NULL, NULL);
+        thread_post(&front->threads[i], THREAD_SPACE, NULL);
 }
 
 /* ---- Generations ---- */

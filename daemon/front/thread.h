@@ -25,8 +25,7 @@ void thread_join(struct io_thread *thread);
 /* Returns false where memory ran out: nothing was taken then. */
 /* number: of a memory. */
 bool thread_post_export(struct io_thread *thread, int fd, uint64_t number);
-bool thread_post(struct io_thread *thread, enum thread_command type, int fd, const char *peer,
-                 struct generation *generation);
+bool thread_post(struct io_thread *thread, enum thread_command type, struct generation *generation);
 /* A new connection, with TLS or without. */
 bool thread_post_adopt(struct io_thread *thread, int fd, const char *peer, bool tls);
 void thread_wake_waiting(struct front *front);

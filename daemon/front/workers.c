@@ -110,7 +110,7 @@ static void publish(struct front *front, const struct seam_ready *ready) {
                                              : ready->memory_total / 2);
     w->ready = true;
     for (uint32_t i = 0; i < front->nthreads; i++)
-        if (!thread_post(&front->threads[i], THREAD_READY, -1, NULL, generation_hold(w->current)))
+        if (!thread_post(&front->threads[i], THREAD_READY, generation_hold(w->current)))
             abort();
     log_info("ready: %s on %s (%s), %u operators, generation %llu%s%s", ready->backend,
              ready->device, ready->runtime, ready->operators,
@@ -232,7 +232,7 @@ static void set_unavailable(struct front *front, const char *reason) {
     pthread_mutex_unlock(&front->lock);
     atomic_store(&front->unavailable, true);
     for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_UNAVAILABLE, -1, NULL, NULL);
+        thread_post(&front->threads[i], THREAD_UNAVAILABLE, NULL);
 }
 
 /* The next try, after a pause that grows with every failure. */
@@ -346,7 +346,7 @@ static void forget_current(struct front *front) {
     event_del(w->control_event);
     if (w->ready)
         for (uint32_t i = 0; i < front->nthreads; i++)
-            if (!thread_post(&front->threads[i], THREAD_GONE, -1, NULL, NULL))
+            if (!thread_post(&front->threads[i], THREAD_GONE, NULL))
                 abort();
     generation_drop(w->current);
     w->current = NULL;
