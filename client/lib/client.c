@@ -217,7 +217,7 @@ enum xop_status xop_client_wait(struct xop_client *client, uint64_t timeout_ms,
         return error->status;
     pthread_mutex_lock(&client->lock);
     pump_run_callbacks(client);
-    while ((client->unfinished > 0 || client->calling > 0) && status == XOP_OK)
+    while ((client->unfinished > 0 || client->running) && status == XOP_OK)
         if (!(client->unfinished > 0 ? wait_turn(client, until_ns) : wait_change(client, until_ns)))
             status = xop_fail(error, XOP_DEADLINE_EXCEEDED, "%u calls are still in flight",
                               client->unfinished);

@@ -291,7 +291,6 @@ static void run_callback(struct xop_client *client) {
     client->finished = call->next;
     if (!client->finished)
         client->finished_tail = &client->finished;
-    client->calling++;
     call->next = client->running;
     client->running = call;
     pthread_mutex_unlock(&client->lock);
@@ -302,7 +301,6 @@ static void run_callback(struct xop_client *client) {
         at = &(*at)->next;
     *at = call->next;
     call_give(&client->pool, call);
-    client->calling--;
     pthread_cond_broadcast(&client->changed);
 }
 

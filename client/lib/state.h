@@ -49,8 +49,7 @@ struct xop_client {
     uint64_t first_deadline_ns; /* no deadline is before it */
     struct call *out, **out_tail;
     struct call *finished, **finished_tail; /* callbacks to run */
-    uint32_t calling;                       /* callbacks that run now */
-    struct call *running;                   /* whose callbacks those are */
+    struct call *running;                   /* whose callbacks run now */
     pthread_t caller;                       /* runs callbacks: what they submit */
     bool has_caller;                        /* is sent together */
     uint32_t held;                          /* calls that wait for that */
