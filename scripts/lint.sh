@@ -1,5 +1,6 @@
 #!/bin/sh
-# clang-format, clang-tidy and cppcheck over the files given, mandoc over the manual pages. A line a stage; what is found is shown.
+# clang-format, clang-tidy and cppcheck over the files given, mandoc over the manual pages. A line a
+# stage; what is found is shown.
 set -u
 passed=0
 failed=0

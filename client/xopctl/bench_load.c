@@ -228,6 +228,7 @@ enum xop_status bench_measure(const struct bench_load *load, struct bench_figure
     struct bench_client *clients = calloc(n, sizeof *clients);
     enum xop_status status = XOP_OK;
     memset(figures, 0, sizeof *figures);
+    options.agent = "xopctl bench " XOP_VERSION;
     options.spin_us = load->spin_us;
     if (!clients)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");

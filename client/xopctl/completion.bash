@@ -5,7 +5,7 @@ _xopctl() {
         case ${COMP_WORDS[i]} in
         -s | --server) server+=(-s "${COMP_WORDS[++i]}") ;;
         --ca | --cert | --key) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
-        ops | run | verify | bench | stats | ping | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=

@@ -4,9 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct release {
+    int version;
+    const char *driver; /* for Linux on x86_64: this one or a later one */
+};
+
 /* From the table "CUDA Toolkit and Corresponding Driver Versions" of NVIDIA's release notes, of
  * each version its first release. docs/gpu.md has the same one. */
-const struct cuda_release cuda_releases[] = {
+static const struct release releases[] = {
     {7050, "352.31"},     {8000, "367.48"},     {9000, "384.81"},     {9010, "390.46"},
     {9020, "396.26"},     {10000, "410.48"},    {10010, "418.39"},    {10020, "440.33"},
     {11000, "450.51.05"}, {11010, "455.23"},    {11020, "460.27.03"}, {11030, "465.19.01"},
@@ -15,11 +20,10 @@ const struct cuda_release cuda_releases[] = {
     {12030, "545.23.06"}, {12040, "550.54.14"}, {12050, "555.42.02"}, {12060, "560.28.03"},
     {12080, "570.26"},    {12090, "575.51.03"}, {13000, "580.65.06"}, {13010, "590.44.01"},
 };
-const int cuda_nreleases = (int)(sizeof cuda_releases / sizeof *cuda_releases);
 
 /* Minor version compatibility, from the same notes: what any toolkit of a major version needs. For
  * CUDA 11 that is a release of the driver's own, later than 11.0's. */
-static const struct cuda_release compatible[] = {
+static const struct release compatible[] = {
     {11000, "450.80.02"},
     {12000, "525.60.13"},
     {13000, "580.65.06"},
@@ -27,8 +31,9 @@ static const struct cuda_release compatible[] = {
 
 const char *cuda_driver_of(int toolkit) {
     const char *driver = NULL;
-    for (int i = 0; i < cuda_nreleases && cuda_releases[i].version <= toolkit; i++)
-        driver = cuda_releases[i].driver;
+    for (size_t i = 0; i < sizeof releases / sizeof *releases && releases[i].version <= toolkit;
+         i++)
+        driver = releases[i].driver;
     return driver;
 }
 

@@ -11,14 +11,6 @@
 #define CUDA_MAJOR(version) ((version) / 1000)
 #define CUDA_MINOR(version) ((version) / 10 % 100)
 
-struct cuda_release {
-    int version;
-    const char *driver; /* for Linux on x86_64: this one or a later one */
-};
-
-extern const struct cuda_release cuda_releases[];
-extern const int cuda_nreleases;
-
 /* The driver that comes with a toolkit, or of the last one before it that is known; NULL for one
  * before the first. */
 const char *cuda_driver_of(int toolkit);

@@ -37,10 +37,10 @@ bool doctor_read(const struct doctor_host *host, const char *path, char *text, s
 
 struct doctor_device {
     char name[96];
-    int architecture;          /* 90 is compute capability 9.0 */
-    int compute_mode;          /* 0 default, 2 prohibited, 3 exclusive to a process */
-    int persistence, ecc, mig; /* 1 on, 0 off, or DOCTOR_UNKNOWN */
-    int64_t memory_errors;     /* uncorrectable ones since the driver was loaded, or as above */
+    int architecture;      /* 90 is compute capability 9.0 */
+    int compute_mode;      /* 0 default, 2 prohibited, 3 exclusive to a process */
+    int mig;               /* 1 on, 0 off, or DOCTOR_UNKNOWN */
+    int64_t memory_errors; /* uncorrectable ones since the driver was loaded, or as above */
 };
 
 struct doctor_driver {
@@ -53,8 +53,7 @@ struct doctor_driver {
     char visible[200]; /* CUDA_VISIBLE_DEVICES, "" where it is not set */
     int ndevices;
     struct doctor_device device[DOCTOR_DEVICES];
-    bool has_nvml;    /* libnvidia-ml.so.1 could be opened */
-    int nvml;         /* what its initialisation returned */
+    int nvml;         /* what NVML's initialisation returned, 0 where it cannot be opened */
     char version[96]; /* of the driver's libraries, "" where NVML does not say */
     char mps[200];    /* where an MPS daemon has its pipes, "" where there is none */
 };
@@ -62,9 +61,8 @@ struct doctor_driver {
 struct doctor_build {
     bool found; /* there is an xop-cuda.so */
     char path[300];
-    bool noted;    /* and it says what it was built for */
-    char why[300]; /* why not, of either */
-    char version[32];
+    bool noted;                  /* and it says what it was built for */
+    char why[300];               /* why not, of either */
     int toolkit;                 /* CUDA version */
     char machine[200], ptx[100]; /* architectures, "75,90" */
     char cublaslt[32];           /* built against; "" where linear was left out */

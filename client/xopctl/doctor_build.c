@@ -74,7 +74,6 @@ static void parse(char *text, struct doctor_build *build) {
         char *to;
         size_t size;
     } keys[] = {
-        {"xopd", build->version, sizeof build->version},
         {"machine", build->machine, sizeof build->machine},
         {"ptx", build->ptx, sizeof build->ptx},
         {"cublasLt", build->cublaslt, sizeof build->cublaslt},

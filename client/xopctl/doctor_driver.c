@@ -29,8 +29,6 @@
     X(nvmlShutdown, (void))                                                                        \
     X(nvmlSystemGetDriverVersion, (char *version, unsigned size))                                  \
     X(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, void **device))                           \
-    X(nvmlDeviceGetPersistenceMode, (void *device, int *mode))                                     \
-    X(nvmlDeviceGetEccMode, (void *device, int *now, int *next))                                   \
     X(nvmlDeviceGetTotalEccErrors, (void *device, int type, int counter, unsigned long long *n))   \
     X(nvmlDeviceGetMigMode, (void *device, unsigned *now, unsigned *next))
 
@@ -115,15 +113,10 @@ void doctor_probe_bus(const struct doctor_host *host, struct doctor_driver *driv
 
 static void ask_device(const struct nvml *nvml, const char *bus_id, struct doctor_device *device) {
     void *handle;
-    int value, next;
     unsigned mode, next_mode;
     unsigned long long errors;
     if (nvml->nvmlDeviceGetHandleByPciBusId_v2(bus_id, &handle) != 0)
         return;
-    if (nvml->nvmlDeviceGetPersistenceMode(handle, &value) == 0)
-        device->persistence = value;
-    if (nvml->nvmlDeviceGetEccMode(handle, &value, &next) == 0)
-        device->ecc = value;
     if (nvml->nvmlDeviceGetMigMode(handle, &mode, &next_mode) == 0)
         device->mig = (int)mode;
     if (nvml->nvmlDeviceGetTotalEccErrors(handle, NVML_UNCORRECTED, NVML_SINCE_LOADED, &errors) ==
@@ -136,7 +129,7 @@ static void describe(const struct cuda *cuda, const struct nvml *nvml, int ordin
     int handle, major = 0, minor = 0;
     char bus_id[32] = "";
     memset(device, 0, sizeof *device);
-    device->persistence = device->ecc = device->mig = DOCTOR_UNKNOWN;
+    device->mig = DOCTOR_UNKNOWN;
     device->memory_errors = DOCTOR_UNKNOWN;
     snprintf(device->name, sizeof device->name, "device %d", ordinal);
     if (cuda->cuDeviceGet(&handle, ordinal) != 0)
@@ -156,8 +149,7 @@ static bool open_nvml(const struct doctor_host *host, struct nvml *nvml,
                       struct doctor_driver *driver) {
     char why[300];
     void *library = host->open("libnvidia-ml.so.1", why, sizeof why);
-    driver->has_nvml = library && load_nvml(host, library, nvml);
-    if (!driver->has_nvml)
+    if (!library || !load_nvml(host, library, nvml))
         return false;
     driver->nvml = nvml->nvmlInit_v2();
     if (driver->nvml != 0)

@@ -25,9 +25,8 @@ static void print_help(FILE *out) {
         fprintf(out, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
     fprintf(out,
             "\n  -s, --server ADDRESS  unix:/path, unix:@name, tls:host:port or tcp:host:port;\n"
-            "                        without it "
-            "                        XOP_ADDRESS, $XDG_RUNTIME_DIR/xopd/xopd.sock and\n"
-            "                        /run/xopd/xopd.sock are tried\n"
+            "                        without it XOP_ADDRESS, $XDG_RUNTIME_DIR/xopd/xopd.sock\n"
+            "                        and /run/xopd/xopd.sock are tried\n"
             "  --ca FILE             verify a tls: server with this CA, not with the system's\n"
             "  --cert FILE           show this certificate to a tls: server\n"
             "  --key FILE            its private key, where it is not in the same file\n"

@@ -28,7 +28,7 @@ extern const struct verb verb_ops, verb_run, verb_verify, verb_stats, verb_ping,
 /* The exit status that a status gives: one table, documented in xopctl(1). */
 int session_exit(enum xop_status status);
 
-/* What every connection of xopctl is opened with. */
+/* What connections of xopctl are opened with; a verb may change what is its own. */
 struct xop_client_options session_options(const struct session *session);
 
 /* Connects; on failure it has told the user, and *exit_status is set. */

@@ -56,6 +56,8 @@ def completion_offers_every_verb_and_option_of_xopctl():
         offered = re.findall(r"--[a-z-]+", "".join(rows))
         wanted = re.findall(r"--[a-z-]+", output(xopctl, verb, "--help"))
         assert wanted and set(wanted) <= set(offered), (shell, verb, set(wanted) - set(offered))
+        # Where the verb of a command line is found, beside its own row.
+        assert re.search(rf"^ *(?:\w+ \| )*{verb} (?:\| \w+)*.*\) verb=", text, re.M), (shell, verb)
         assert len(re.findall(rf"names=['(][^')]*\b{verb}\b[^')]*[')]", text)) == 2, (shell, verb)
 
 
