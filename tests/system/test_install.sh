@@ -3,22 +3,9 @@
 # on the installed daemon.
 set -u
 build=$(cd "${XOP_BUILD:-build}" && pwd)
-directory=$(mktemp -d)
+source tests/system/check.sh
 daemon=
 trap '[ -z "$daemon" ] || kill $daemon 2>/dev/null; wait; rm -rf "$directory"' EXIT
-number=0
-check() {
-    number=$((number + 1))
-    local name=$1
-    shift
-    if "$@" >"$directory/out" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$directory/out"
-    fi
-}
-install_into() { env OUT="$build" DESTDIR="$1" PREFIX="$2" VERSION="$(cat VERSION)" MSGPACK=msgpack scripts/install.sh; }
 sanitizer=()
 case ${XOP_SAN:-} in address) sanitizer=(-fsanitize=address,undefined) ;; esac
 

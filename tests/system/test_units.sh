@@ -3,24 +3,11 @@
 # is no systemd-analyze, that is said and counts as passed.
 set -u
 build=$(cd "${XOP_BUILD:-build}" && pwd)
-directory=$(mktemp -d)
+source tests/system/check.sh
 trap 'rm -rf "$directory"' EXIT
-number=0
-check() {
-    number=$((number + 1))
-    local name=$1
-    shift
-    if "$@" >"$directory/out" 2>&1; then
-        echo "ok $number - $name"
-    else
-        echo "not ok $number - $name"
-        sed 's/^/# /' "$directory/out"
-    fi
-}
 units=$directory/usr/lib/systemd/system
 install_all() {
-    env OUT="$build" DESTDIR="" PREFIX="$directory/usr" VERSION="$(cat VERSION)" MSGPACK=msgpack \
-        scripts/install.sh
+    install_into "" "$directory/usr"
     ls "$units/xopd.service" "$directory/usr/lib/sysusers.d/xopd.conf" \
         "$directory/usr/lib/tmpfiles.d/xopd.conf"
 }

@@ -351,7 +351,12 @@ static void set_stall(bool stall) {
     pthread_mutex_lock(&fake.lock);
     fake.stall = stall;
     pthread_cond_broadcast(&fake.changed);
-    while (stall && !fake.stalled)
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void wait_stalled(void) {
+    pthread_mutex_lock(&fake.lock);
+    while (!fake.stalled)
         pthread_cond_wait(&fake.changed, &fake.lock);
     pthread_mutex_unlock(&fake.lock);
 }
@@ -361,11 +366,9 @@ static void a_job_that_hangs_is_seen(void **state) {
     struct seam_request *r = fill(1, 0, 1);
     r->kind = SEAM_PROBE;
     r->nin = 0;
-    pthread_mutex_lock(&fake.lock);
-    fake.stall = true;
-    pthread_mutex_unlock(&fake.lock);
+    set_stall(true);
     submit(1);
-    set_stall(true); /* it has begun */
+    wait_stalled();
     uint64_t now = worker_now(), hour = UINT64_C(3600000000000);
     assert_false(helper_hangs(&front.worker, now));
     assert_true(helper_hangs(&front.worker, now + hour));

@@ -109,7 +109,7 @@ static const struct xop_op copies = {.abi = XOP_OP_ABI,
 
 static struct fake {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* submitted or rounds */
+    pthread_cond_t changed; /* submitted, rounds, stall or stalled */
     struct xop_group *groups[LANES_OF_BACKEND];
     uint32_t n, submitted, calls, largest;
     uint32_t rounds;       /* times that the loop asked or polled */
@@ -252,10 +252,10 @@ static inline enum xop_status fake_probe(struct xop_backend *b, uint64_t in, uin
                                          struct xop_probe *probe, struct xop_error *error) {
     (void)b, (void)error;
     pthread_mutex_lock(&fake.lock);
-    for (fake.stalled = fake.stall; fake.stall;) {
-        pthread_cond_broadcast(&fake.changed);
+    fake.stalled = fake.stall;
+    pthread_cond_broadcast(&fake.changed);
+    while (fake.stall)
         pthread_cond_wait(&fake.changed, &fake.lock);
-    }
     pthread_mutex_unlock(&fake.lock);
     *probe = (struct xop_probe){1, in, out, in + out};
     return XOP_OK;
