@@ -74,8 +74,16 @@ def every_function_of_the_library_is_in_its_page():
     assert exported == names - {"xop_tensor_1d", "xop_tensor_2d"}, exported ^ names
 
 
+def the_table_of_drivers_is_what_doctor_goes_by():
+    rows = re.findall(r"\{(\d+), \"([\d.]+)\"\}", page("../client/xopctl/cuda_versions.c").split("};")[1])
+    documented = re.findall(r"^\| (\d+)\.(\d+) \| ([\d.]+) \|$", page("gpu.md"), re.M)
+    assert len(rows) > 20 and rows == [(f"{1000 * int(major) + 10 * int(minor)}", driver)
+                                       for major, minor, driver in documented], documented
+
+
 run([every_configuration_key_is_in_its_page,
      every_option_of_xopd_is_in_its_page,
      every_verb_and_option_of_xopctl_is_in_its_page,
      completion_offers_every_verb_and_option_of_xopctl,
-     every_function_of_the_library_is_in_its_page])
+     every_function_of_the_library_is_in_its_page,
+     the_table_of_drivers_is_what_doctor_goes_by])
