@@ -28,14 +28,16 @@
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
-/* Blocks of 256 threads for launches that work on host memory: what saturates the bus. More would
- * only wait in its queue, and what others read across it would wait behind them.
- * XOP_CUDA_DIRECT_BLOCKS changes it, for measuring. */
-#define DIRECT_BLOCKS 8u
+/* Blocks of 256 threads for launches that read one operand across the bus, fewer for more operands:
+ * 160 KiB of reads under way keep it busy. More would only wait in its queue, and what others read
+ * across it would wait behind them. XOP_CUDA_DIRECT_BLOCKS makes it as many blocks whatever they
+ * read, for measuring. */
+#define DIRECT_BLOCKS 10u
 /* Groups that move no more go on the stream of high priority. */
 #define URGENT_BYTES (UINT64_C(1) << 20)
-/* Groups that move more, which takes 40 us and up, are worth waking a sleeping loop for. */
-#define SIGNAL_BYTES (UINT64_C(2) << 20)
+/* Groups that move more, which takes 2 ms and up, say when they are done. That makes them 40 us
+ * longer, and a loop that waits for less is awake anyway. */
+#define SIGNAL_BYTES (UINT64_C(128) << 20)
 
 static const struct registry_launch table[] = {
     {&square_bias_declaration, square_bias_cuda_forward, square_bias_cuda_backward,
@@ -88,11 +90,19 @@ static enum xop_status open_pool(struct xop_backend *backend, struct xop_error *
     return status;
 }
 
-static uint32_t direct_blocks(void) {
+/* 0: as they need. */
+static uint32_t fixed_blocks(void) {
     const char *text = getenv("XOP_CUDA_DIRECT_BLOCKS");
     char *end = NULL;
     unsigned long n = text ? strtoul(text, &end, 10) : 0;
-    return text && *text && !*end && n > 0 && n <= 1000000 ? (uint32_t)n : DIRECT_BLOCKS;
+    return text && *text && !*end && n <= 1000000 ? (uint32_t)n : 0;
+}
+
+/* For a launch that reads so many operands of each call across the bus. */
+static uint32_t blocks_for(const struct xop_backend *backend, uint32_t reads) {
+    if (backend->fixed_blocks > 0)
+        return backend->fixed_blocks;
+    return reads > 1 ? (DIRECT_BLOCKS + reads - 1) / reads : DIRECT_BLOCKS;
 }
 
 static void cuda_close(struct xop_backend *backend) {
@@ -104,6 +114,10 @@ static void cuda_close(struct xop_backend *backend) {
     usable = backend->nbusy == 0 && !backend->lost && gpu_enter(&backend->gpu, &ignored) == XOP_OK;
     for (uint32_t i = 0; i < backend->nlanes; i++)
         lane_close(&backend->lane[i], usable);
+    if (usable && backend->bus) {
+        cudaStreamSynchronize(backend->bus); /* a host function may still be on its way */
+        cudaStreamDestroy(backend->bus);
+    }
     if (usable)
         helper_close(backend);
     ranges_close(&backend->ranges);
@@ -126,7 +140,8 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
     *out = NULL;
     if (!backend)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "no memory for the CUDA backend");
-    backend->direct_blocks = direct_blocks();
+    backend->fixed_blocks = fixed_blocks();
+    backend->copy_blocks = blocks_for(backend, 1);
     backend->event = -1;
     status = gpu_open(config->device, &backend->gpu, error);
     if (status != XOP_OK) {
@@ -143,6 +158,8 @@ static enum xop_status cuda_open(const struct xop_backend_config *config, struct
         status = open_pool(backend, error);
     if (status == XOP_OK)
         status = memory_open(&backend->memory, &backend->gpu, error);
+    if (status == XOP_OK)
+        status = lane_make_bus(&backend->bus, error);
     while (status == XOP_OK && backend->nlanes < lanes && backend->nlanes < STATE_MAX_LANES)
         status = lane_open(&backend->lane[backend->nlanes++], backend->pool, error);
     if (status == XOP_OK) {
@@ -270,7 +287,8 @@ static enum xop_status launch(struct xop_backend *backend, struct lane *lane,
                               const struct xop_group *group, struct xop_error *error) {
     struct xop_host host = {.multiprocessors = backend->gpu.multiprocessors,
                             .compute_capability = backend->gpu.compute_capability,
-                            .max_blocks = lane->stage.direct ? backend->direct_blocks : 0};
+                            .max_blocks =
+                                lane->stage.direct ? blocks_for(backend, lane->stage.reads) : 0};
     struct xop_launch what = {.host = &host,
                               .pass = group->pass,
                               .ncalls = group->ncalls,
@@ -291,7 +309,7 @@ static enum xop_status launch(struct xop_backend *backend, struct lane *lane,
 /* Enqueues everything but the end. */
 static enum xop_status enqueue(struct xop_backend *backend, struct lane *lane,
                                const struct xop_group *group, struct xop_error *error) {
-    uint32_t n = group->ncalls, blocks = backend->direct_blocks;
+    uint32_t n = group->ncalls, blocks = backend->copy_blocks;
     bool in = stage_has_in(&lane->stage), out = stage_has_out(&lane->stage);
     enum xop_status status = CHECK_CUDA(error, cudaEventRecord(lane->begin, lane->stream));
 
@@ -364,6 +382,9 @@ static enum xop_status cuda_submit(struct xop_backend *backend, struct xop_group
     status = stage_reserve(&lane->stage, group, error);
     if (status == XOP_OK)
         status = enter(backend, lane, group, error);
+    if (status == XOP_OK && lane->stream == lane->normal && lane->stage.direct &&
+        lane->stage.bytes == 0)
+        lane->stream = backend->bus;
     if (status == XOP_OK)
         status = reserve(backend, lane, error);
     if (status == XOP_OK) {
@@ -399,6 +420,7 @@ static void finish(struct xop_backend *backend, struct lane *lane) {
         group->error = lane->error;
     if (group->status == XOP_OK)
         stage_finish(&lane->stage, group);
+    lane->stream = lane->normal; /* where there is nothing to wait for now */
     leave(backend, lane);
     backend->nbusy--;
     backend->nsignalling -= lane->signals;

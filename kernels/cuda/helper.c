@@ -194,8 +194,7 @@ enum xop_status helper_probe(struct xop_backend *backend, uint64_t bytes_in, uin
                              struct xop_probe *probe, struct xop_error *error) {
     enum xop_status status = gpu_enter(&backend->gpu, error);
     if (status == XOP_OK)
-        status =
-            probe_cuda(bytes_in, bytes_out, backend->direct_blocks, backend->pool, probe, error);
+        status = probe_cuda(bytes_in, bytes_out, backend->copy_blocks, backend->pool, probe, error);
     return status;
 }
 

@@ -12,6 +12,12 @@ static enum xop_status make_stream(cudaStream_t *stream, int priority, struct xo
     return CHECK_CUDA(error, cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority));
 }
 
+enum xop_status lane_make_bus(cudaStream_t *stream, struct xop_error *error) {
+    int lowest = 0, highest = 0;
+    enum xop_status status = CHECK_CUDA(error, cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+    return status == XOP_OK ? make_stream(stream, lowest, error) : status;
+}
+
 enum xop_status lane_open(struct lane *lane, cudaMemPool_t pool, struct xop_error *error) {
     cudaEvent_t *const events[] = {&lane->begin, &lane->ready, &lane->done, &lane->end};
     int lowest = 0, highest = 0;

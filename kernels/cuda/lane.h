@@ -4,8 +4,10 @@
  * memory of a lane that has no group.
  *
  * Small groups go on a stream of high priority, so that they need not wait for the blocks of a
- * large one in another lane. Device memory grows to what the largest group so far needed and is
- * kept, so that in a steady state nothing is allocated.
+ * large one in another lane. Large ones that do nothing but reach across the bus go on one stream
+ * that all lanes share, one after the other: side by side they would be no faster, and twice as
+ * many reads would queue before a small one's. Device memory grows to what the largest group so far
+ * needed and is kept, so that in a steady state nothing is allocated.
  */
 #ifndef KERNELS_CUDA_LANE_H
 #define KERNELS_CUDA_LANE_H
@@ -15,7 +17,7 @@
 struct lane {
     struct xop_group *group; /* NULL: free */
     cudaStream_t normal, urgent;
-    cudaStream_t stream; /* which of them the group is on */
+    cudaStream_t stream; /* what the group is on: one of them, or what all lanes share */
     cudaEvent_t begin, ready, done, end;
     struct stage stage;
     cudaMemPool_t pool; /* the backend's; NULL where the device has none */
@@ -28,6 +30,9 @@ struct lane {
 };
 
 enum xop_status lane_open(struct lane *lane, cudaMemPool_t pool, struct xop_error *error);
+
+/* A stream for all lanes' large groups that reach across the bus. */
+enum xop_status lane_make_bus(cudaStream_t *stream, struct xop_error *error);
 
 /* Frees everything. `usable`: the lane is idle and the device answers; else only what is not
  * CUDA's, since destroying would wait or fail. */

@@ -92,7 +92,8 @@ static struct stage_copy *add_copy(struct stage *stage, const struct operand *op
 
 /* Where the launch finds an operand of the host's that is not kept. */
 static enum xop_status reach_host(struct stage *stage, const struct operand *operand, char *at,
-                                  char *direct, uint64_t bytes, struct xop_error *error) {
+                                  char *direct, uint64_t bytes, uint32_t *direct_operands,
+                                  struct xop_error *error) {
     struct stage_copy *copy;
 
     if (stage->engines && bytes > COPY_SMALL) {
@@ -102,6 +103,7 @@ static enum xop_status reach_host(struct stage *stage, const struct operand *ope
     if (operand->once && direct) {
         operand->tensor->data = direct;
         stage->direct = true;
+        ++*direct_operands;
         return XOP_OK;
     }
     copy = add_copy(stage, operand, at, direct, bytes);
@@ -112,8 +114,10 @@ static enum xop_status reach_host(struct stage *stage, const struct operand *ope
     return XOP_OK;
 }
 
+/* Counts in `direct_operands` what is reached across the bus. */
 static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
-                             const struct operand *operand, struct xop_error *error) {
+                             const struct operand *operand, uint32_t *direct_operands,
+                             struct xop_error *error) {
     struct xop_tensor *tensor = operand->tensor;
     char *at = tensor->data, *keep = operand->keep, *direct;
     const struct range *range, *kept;
@@ -127,7 +131,7 @@ static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
         return fail_place(operand, "", range ? "registered for writing" : "registered", error);
     direct = direct_of(range, at);
     if (!keep && !range->on_device)
-        return reach_host(stage, operand, at, direct, bytes, error);
+        return reach_host(stage, operand, at, direct, bytes, direct_operands, error);
     if (keep) {
         kept = ranges_find(ranges, keep, bytes);
         if (!kept || !kept->on_device)
@@ -153,6 +157,7 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
     struct xop_tensor *in = stage->tensors + (size_t)i * (signature->nin + signature->nout);
     struct xop_tensor *out = in + signature->nin;
     enum xop_status status = XOP_OK;
+    uint32_t reads = 0;
 
     stage->calls[i] = *from;
     stage->calls[i].in = in;
@@ -165,10 +170,11 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
         bool needed = !(signature->in[k].flags & XOP_OPERAND_SHAPE_ONLY);
         in[k] = from->in[k];
         if (needed || (operand.keep && in[k].data))
-            status = reach(stage, ranges, &operand, error);
+            status = reach(stage, ranges, &operand, &reads, error);
         if (!needed)
             in[k].data = NULL;
     }
+    stage->reads = reads > stage->reads ? reads : stage->reads;
     for (uint32_t k = 0; k < signature->nout && status == XOP_OK; k++) {
         struct operand operand = {&out[k],
                                   keeps ? keeps[signature->nin + k] : NULL,
@@ -178,7 +184,7 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
                                   signature->out[k].name};
         out[k] = from->out[k];
         if (out[k].data)
-            status = reach(stage, ranges, &operand, error);
+            status = reach(stage, ranges, &operand, &reads, error);
     }
     return status;
 }
@@ -205,6 +211,7 @@ enum xop_status stage_plan(struct stage *stage, const struct ranges *ranges,
     stage->nin = stage->nout = 0;
     stage->bytes = 0;
     stage->direct = false;
+    stage->reads = 0;
     stage->engines = group->op->pass[group->pass].launch == copy_cuda_forward;
     status = plan_workspace(stage, group, error);
     for (uint32_t i = 0; i < group->ncalls && status == XOP_OK; i++)

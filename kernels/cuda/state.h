@@ -15,8 +15,10 @@
 
 struct xop_backend {
     struct gpu gpu;
-    cudaMemPool_t pool; /* NULL where the device has none */
-    uint32_t direct_blocks;
+    cudaMemPool_t pool;    /* NULL where the device has none */
+    cudaStream_t bus;      /* lane.h */
+    uint32_t fixed_blocks; /* of every launch on host memory; 0: what it reads decides */
+    uint32_t copy_blocks;  /* of one that reads one operand */
     uint32_t nlanes, nbusy;
     uint32_t nsignalling;    /* busy lanes that will write the eventfd */
     uint64_t signals_coming; /* writes to it that were not read yet */

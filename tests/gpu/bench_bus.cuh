@@ -133,7 +133,7 @@ static void bus_reopen(struct fixture *fixture, const char *blocks) {
 }
 
 static void bus_large(struct fixture *fixture, const char *label, int64_t n) {
-    static const char *const blocks[] = {"8", "16", "32", "48", "64", "96", "128", "256", "1024"};
+    static const char *const blocks[] = {"0", "4", "5", "6", "8", "16", "64", "256", "1024"};
     struct bus_rival rival = bus_rival_open((size_t)n);
     struct bus_group made;
 

@@ -67,7 +67,7 @@ static void lanes_all(struct fixture *fixture) {
 static void lanes_sleeping(struct fixture *fixture) {
     struct tally tally = tally_begin("a long group wakes a loop that sleeps");
     const struct xop_op *op = fixture_op(fixture, "square_bias");
-    const int64_t shape[] = {4 << 20};
+    const int64_t shape[] = {12 << 20}; /* 144 MiB in all */
 
     for (int i = 0; i < 20; i++) {
         struct fixture_request run;

@@ -68,9 +68,6 @@ static void linear_judge(struct tally *tally, const struct linear_sum *sum, doub
     }
     /* The sum here is in f64 as well, and as far off. */
     excuse = (dtype == XOP_F32 ? 1 : 2) * n * u / (1 - n * u) * size;
-    /* Some of cuBLASLt's kernels round the product to a half type before they add the bias. */
-    if (dtype == XOP_F16 || dtype == XOP_BF16)
-        excuse += (dtype == XOP_F16 ? 0x1p-11 : 0x1p-8) * (bias != 0 ? fabs(want - bias) : 0);
     tally_error(tally, reference_error(dtype, got, want, whole ? 0 : excuse), EXACT,
                 "%s[%lld], a sum of %lld terms, is %.17g, not %.17g", name, (long long)i,
                 (long long)sum->n, got, want);
