@@ -10,6 +10,8 @@
 #define MAX_PASSES 64
 /* So many of a queue's tasks are looked at behind one that finds no space. */
 #define MAX_LOOKS 64
+/* Groups whose ends are seen to at once. */
+#define MAX_DONE 16
 
 /* ---- Publishing ---- */
 
@@ -59,6 +61,9 @@ void batch_complete(struct worker *worker, struct task *task, enum xop_status st
             outbox_give(&worker->outbox, task->block_offset);
     }
     task->busy = false;
+    worker->clients[task->client].busy--;
+    worker->few -= task->few;
+    worker->many -= task->many;
     /* There are as many slots as records, so only a faulty front can have filled them. */
     if (ring_push(&lane->complete, task->index) != RING_OK)
         log_error("lane %u: its completion ring is not usable", task->lane);
@@ -89,9 +94,25 @@ static void complete_over(struct worker *worker, struct task *task) {
                        "the deadline passed before it was started", 0, 0);
 }
 
+/* Notes whether the task's client has few. */
+static void note_client(struct worker *worker, struct task *task) {
+    struct worker_client *client = &worker->clients[task->client];
+    if (client->busy > WORKER_FEW)
+        client->crowded = WORKER_FEW_AGAIN;
+    else if (client->crowded > 0)
+        client->crowded--;
+    task->few = client->crowded == 0;
+    task->many = !task->few;
+    worker->few += task->few;
+    worker->many += task->many;
+    if (task->few)
+        worker->few_ns = worker->now;
+}
+
 void batch_add(struct worker *worker, struct task *task) {
     task->next = NULL;
     task->sequence = ++worker->sequence;
+    note_client(worker, task);
     if (task->alone) {
         *worker->alone_last = task;
         worker->alone_last = &task->next;
@@ -119,6 +140,7 @@ static void add_to_flight(struct flight *flight, struct task *task) {
     if (task->has_keeps)
         flight->group.keeps = flight->keeps;
     flight->large |= task->bytes >= WORKER_LARGE;
+    flight->few |= task->few;
     flight->calls[n] = (struct xop_call){
         .in = task->in, .out = task->out, .attrs = task->attrs, .bad_index = &task->bad_index};
 }
@@ -129,7 +151,7 @@ static void begin_flight(struct flight *flight, const struct task *task) {
                                        .calls = flight->calls,
                                        .plans = flight->plans,
                                        .owner = flight};
-    flight->large = false;
+    flight->large = flight->few = false;
 }
 
 static void mark_launched(struct worker *worker, const struct flight *flight, uint64_t now) {
@@ -166,6 +188,7 @@ static bool submit(struct worker *worker, struct flight *flight, struct xop_erro
         flight->busy = true;
         worker->in_flight++;
         worker->large_in_flight += flight->large;
+        worker->few_in_flight += flight->few;
         return true;
     }
     if (error->status != status)
@@ -281,6 +304,7 @@ static uint32_t launch_group(struct worker *worker, struct queue *queue, struct 
 
 uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *error) {
     struct task *waiting = NULL; /* the oldest of this round that found no space */
+    bool others = false;         /* a group of clients with many has gone */
     struct flight *flight;
     struct queue *queue;
     uint32_t launched = 0;
@@ -299,6 +323,9 @@ uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *erro
             launched += launch_alone(worker, fault, error);
             break;
         } else if ((queue = queue_choose(worker, worker_now()))) {
+            if (worker->gently && !queue->few && others)
+                break; /* what has come or ended meanwhile is first seen to */
+            others |= !queue->few;
             launched += launch_group(worker, queue, flight, &waiting, fault, error);
         } else {
             break;
@@ -330,12 +357,12 @@ static void finish_task(struct worker *worker, const struct xop_group *group, st
 }
 
 uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *error) {
-    struct xop_group *done[16];
+    struct xop_group *done[MAX_DONE];
     uint32_t count = 0, finished = 0;
     *fault = false;
     if (worker->in_flight == 0)
         return 0;
-    if (worker->api->poll(worker->backend, done, sizeof done / sizeof *done, &count, error) ==
+    if (worker->api->poll(worker->backend, done, worker->gently ? 1 : MAX_DONE, &count, error) ==
         XOP_DEVICE_FAULT) {
         *fault = true;
         return 0;
@@ -353,6 +380,7 @@ uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *erro
         flight->busy = false;
         worker->in_flight--;
         worker->large_in_flight -= flight->large;
+        worker->few_in_flight -= flight->few;
     }
     return finished;
 }

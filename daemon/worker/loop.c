@@ -15,6 +15,10 @@
 
 /* Records taken from one lane before the others have their turn. */
 #define TURN 64
+/* The same while steps are small, and for how long they are after a client with few had work here.
+ */
+#define GENTLE_TURN 16
+#define GENTLE_NS UINT64_C(10000000)
 /* The heartbeat's longest pause, and how long a loop sleeps at most that has to ask its backend. */
 #define BEAT_NS UINT64_C(100000000)
 #define ASK_NS UINT64_C(50000)
@@ -109,6 +113,9 @@ static void take_in(struct worker *worker, uint32_t lane, uint64_t index) {
         return;
     }
     task->busy = true;
+    task->client = (uint8_t)(worker->lanes[lane].requests[index].client % WORKER_CLIENTS);
+    task->few = task->many = false;
+    worker->clients[task->client].busy++;
     xop_error_clear(&error);
     enum xop_status status = intake_read(worker, task, &error);
     if (status == XOP_OK)
@@ -145,9 +152,9 @@ static uint32_t take_releases(struct worker *worker, uint32_t index) {
 
 static uint32_t take_submissions(struct worker *worker, uint32_t lane) {
     enum ring_outcome outcome = RING_OK;
-    uint32_t n = 0;
+    uint32_t n = 0, turn = worker->gently ? GENTLE_TURN : TURN;
     uint64_t index;
-    while (n < TURN && (outcome = ring_pop(&worker->lanes[lane].submit, &index)) == RING_OK) {
+    while (n < turn && (outcome = ring_pop(&worker->lanes[lane].submit, &index)) == RING_OK) {
         take_in(worker, lane, index);
         n++;
     }
@@ -251,8 +258,15 @@ static void beat(struct worker *worker, uint64_t now) {
                           memory_order_relaxed);
 }
 
+/* Whether steps have to be small, for the sake of those who wait for one task. */
+static bool is_gentle(const struct worker *worker) {
+    bool lately = worker->now < worker->few_ns + GENTLE_NS;
+    return worker->many > 0 && (worker->few > 0 || lately);
+}
+
 uint32_t loop_turn(struct worker *worker, bool *fault, struct xop_error *error) {
     worker->now = worker_now();
+    worker->gently = is_gentle(worker);
     uint32_t work = take_lanes(worker) + helper_finish(worker);
     work += batch_finish(worker, fault, error);
     if (!*fault)

@@ -5,12 +5,19 @@
 
 #include <stdlib.h>
 
+/* Calls of a launch while clients with few wait for its end: what a loop does for so many takes
+ * about as long as a small launch. */
+#define GENTLE_GROUP 32u
+/* Tasks of clients with few pass so many of others, no more: many clients with few must not keep
+ * these from ever going. */
+#define HEAD_START 1024u
+
 static bool belongs(const struct queue *queue, const struct task *task) {
     return queue->op == task->op && queue->pass == task->pass && queue->dtype == task->dtype &&
            queue->group == task->plan.group && queue->priority == task->priority &&
            queue->check == task->check && queue->small == (task->block_needed <= OUTBOX_SMALL) &&
-           queue->large == (task->bytes >= WORKER_LARGE) && queue->first &&
-           attributes_equal(queue->first, task);
+           queue->large == (task->bytes >= WORKER_LARGE) && queue->few == task->few &&
+           queue->first && attributes_equal(queue->first, task);
 }
 
 static struct queue *new_queue(struct worker *worker, const struct task *task) {
@@ -27,7 +34,8 @@ static struct queue *new_queue(struct worker *worker, const struct task *task) {
                             .priority = task->priority,
                             .check = task->check,
                             .small = task->block_needed <= OUTBOX_SMALL,
-                            .large = task->bytes >= WORKER_LARGE};
+                            .large = task->bytes >= WORKER_LARGE,
+                            .few = task->few};
     queue->last = &queue->first;
     worker->queues = queue;
     return queue;
@@ -59,6 +67,8 @@ uint32_t queue_group_limit(const struct worker *worker, const struct queue *queu
     uint32_t limit = queue->op->pass[queue->pass].max_group;
     if (limit == 0 || queue->check)
         limit = 1; /* what writes outside its output must be found out by name */
+    if (worker->gently && !queue->few && limit > GENTLE_GROUP)
+        limit = GENTLE_GROUP;
     return limit < worker->setup.batch_max ? limit : worker->setup.batch_max;
 }
 
@@ -79,17 +89,30 @@ uint64_t queue_due_ns(const struct worker *worker, uint64_t now) {
     return next;
 }
 
+/* Whether it may have a lane now. Two large ones keep a bus busy: more would only lengthen its
+ * queue for those beside them that take microseconds. And of three lanes and more one is left to
+ * clients with few. */
+static bool may_go(const struct worker *worker, const struct queue *queue) {
+    uint32_t others = worker->in_flight - worker->few_in_flight;
+    if (queue->large && worker->nflights >= 2 &&
+        worker->large_in_flight >= (worker->nflights + 1) / 2)
+        return false;
+    return queue->few || worker->nflights < 3 || others + 1 < worker->nflights;
+}
+
+/* Lower comes first. */
+static uint64_t turn_of(const struct queue *queue) {
+    return queue->first->sequence + (queue->few ? 0 : HEAD_START);
+}
+
 struct queue *queue_choose(const struct worker *worker, uint64_t now) {
-    /* Two large ones keep a bus busy. More would only lengthen its queue for those beside them that
-     * take microseconds, and lanes are left for these. */
-    bool large = worker->nflights < 2 || worker->large_in_flight < (worker->nflights + 1) / 2;
     struct queue *best = NULL;
     for (struct queue *queue = worker->queues; queue; queue = queue->next) {
         if (!queue->first || queue->blocked == worker->round || due_ns(worker, queue) > now ||
-            (!large && queue->large))
+            !may_go(worker, queue))
             continue;
         if (!best || queue->priority > best->priority ||
-            (queue->priority == best->priority && queue->first->sequence < best->first->sequence))
+            (queue->priority == best->priority && turn_of(queue) < turn_of(best)))
             best = queue;
     }
     return best;

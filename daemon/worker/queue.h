@@ -1,8 +1,8 @@
 /*
  * Queues of tasks that may share a launch: of one operator, pass, dtype, attributes, plan.group and
- * priority, small results apart from large ones and small work from large, so that these never hold
- * those up. A queue lives while it has tasks, from one launching to the next, and its memory is
- * used again.
+ * priority, small results apart from large ones, small work from large, and tasks of clients that
+ * have few here from those of others, so that these never hold those up. A queue lives while it has
+ * tasks, from one launching to the next, and its memory is used again.
  */
 #ifndef WORKER_QUEUE_H
 #define WORKER_QUEUE_H
@@ -15,9 +15,10 @@ bool queue_add(struct worker *worker, struct task *task);
 /* Takes the task at a link of the queue's list. */
 struct task *queue_remove(struct queue *queue, struct task **at);
 
-/* The queue whose turn it is: by priority, then by its oldest task. Left out are those that still
- * wait for company, those that had no space in this round, and large ones where these have half of
- * the lanes. NULL where there is none. */
+/* The queue whose turn it is: by priority, then by its oldest task, with a head start for clients
+ * with few. Left out are those that still wait for company, those that had no space in this round,
+ * large ones where these have half of the lanes, and all but those of clients with few where one
+ * lane is left. NULL where there is none. */
 struct queue *queue_choose(const struct worker *worker, uint64_t now);
 
 /* Tasks that a launch may take of the queue. */

@@ -19,6 +19,19 @@
 /* A launch that moves as much shares neither its launch nor the last free lane. */
 #define WORKER_LARGE (UINT64_C(8) << 20)
 
+/* A client has few tasks here while it never has more than these at once. They go apart from
+ * others' and before them, one lane is left to them, and while there are any, what others have goes
+ * in smaller steps: so that whoever asks for one thing at a time does not wait behind those who ask
+ * for hundreds. Who had more has few again after so many tasks. */
+#define WORKER_FEW 4u
+#define WORKER_FEW_AGAIN 16u
+#define WORKER_CLIENTS 256u /* clients are told apart by their number's rest */
+
+struct worker_client {
+    uint32_t busy;    /* its tasks here */
+    uint32_t crowded; /* tasks until it has few again */
+};
+
 struct queue;
 struct helper;
 
@@ -28,6 +41,8 @@ struct task {
     uint64_t sequence; /* order of arrival */
     uint32_t lane, index;
     bool busy; /* the worker has it */
+    uint8_t client;
+    bool few, many; /* how its client stood when it was added; neither before */
     uint64_t tag, deadline_ns, accepted_ns, launched_ns;
     int priority;
     enum seam_kind kind;
@@ -69,6 +84,7 @@ struct queue {
     bool check;
     bool small; /* results of the outbox's small part */
     bool large; /* tasks that share nothing */
+    bool few;   /* of clients with few */
     struct task *first, **last;
     uint32_t count;
     uint64_t blocked; /* the round in which there was no space for its first task */
@@ -82,7 +98,7 @@ struct flight {
     struct xop_call *calls;
     const struct xop_plan **plans;
     void *const **keeps;
-    bool busy, large;
+    bool busy, large, few;
 };
 
 struct outbox {
@@ -116,12 +132,16 @@ struct worker {
 
     struct task *tasks; /* lanes * records */
     uint64_t sequence;
+    struct worker_client clients[WORKER_CLIENTS];
+    uint32_t few, many; /* tasks added and not completed */
+    uint64_t few_ns;    /* when the last of a client with few came */
+    bool gently;        /* while there are many, and some of clients with few are or were lately */
     struct queue *queues, *spare_queues;
     struct task *alone, **alone_last; /* suspects, in order */
     bool alone_runs;                  /* what is in flight is a suspect */
     struct task *again;               /* of groups that were too large, one by one */
     struct flight *flights;
-    uint32_t nflights, in_flight, large_in_flight;
+    uint32_t nflights, in_flight, large_in_flight, few_in_flight;
     uint64_t round; /* of launching */
     bool stop;
     uint64_t now;          /* when this turn of the loop began */

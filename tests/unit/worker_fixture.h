@@ -28,12 +28,18 @@
 #ifndef FIXTURE_SCALE
 #define FIXTURE_SCALE 1 /* a power of two */
 #endif
+#ifndef FIXTURE_LANES
+#define FIXTURE_LANES 2
+#endif
+#ifndef FIXTURE_GROUP
+#define FIXTURE_GROUP 8
+#endif
 enum {
     RECORDS = 64 * FIXTURE_SCALE,
-    LANES_OF_BACKEND = 2,
+    LANES_OF_BACKEND = FIXTURE_LANES,
     INBOX = (2 << 20) * FIXTURE_SCALE,
     OUTBOX = (1 << 20) * FIXTURE_SCALE,
-    MAX_GROUP = 8
+    MAX_GROUP = FIXTURE_GROUP
 };
 
 /* ---- An operator: y = x + 1 in f32, and one that writes behind its end ---- */
