@@ -189,6 +189,7 @@ static bool submit(struct worker *worker, struct flight *flight, struct xop_erro
         worker->in_flight++;
         worker->large_in_flight += flight->large;
         worker->few_in_flight += flight->few;
+        worker->crowd_in_flight += !flight->few && !flight->large;
         return true;
     }
     if (error->status != status)
@@ -302,7 +303,7 @@ static uint32_t launch_group(struct worker *worker, struct queue *queue, struct 
     return n;
 }
 
-uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *error) {
+uint32_t batch_launch(struct worker *worker, bool few, bool *fault, struct xop_error *error) {
     struct task *waiting = NULL; /* the oldest of this round that found no space */
     bool others = false;         /* a group of clients with many has gone */
     struct flight *flight;
@@ -323,8 +324,9 @@ uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *erro
             launched += launch_alone(worker, fault, error);
             break;
         } else if ((queue = queue_choose(worker, worker_now()))) {
-            if (worker->gently && !queue->few && others)
-                break; /* what has come or ended meanwhile is first seen to */
+            /* What has come or ended meanwhile is first seen to. */
+            if (!queue->few && (few || (others && worker->gently)))
+                break;
             others |= !queue->few;
             launched += launch_group(worker, queue, flight, &waiting, fault, error);
         } else {
@@ -356,32 +358,45 @@ static void finish_task(struct worker *worker, const struct xop_group *group, st
     batch_complete(worker, task, status, error.message, group->copy_ns, group->run_ns);
 }
 
+static uint32_t finish_flight(struct worker *worker, struct xop_group *group) {
+    struct flight *flight = group->owner;
+    for (uint32_t k = 0; k < group->ncalls; k++)
+        finish_task(worker, group, flight->tasks[k]);
+    flight->busy = false;
+    worker->in_flight--;
+    worker->large_in_flight -= flight->large;
+    worker->few_in_flight -= flight->few;
+    worker->crowd_in_flight -= !flight->few && !flight->large;
+    return group->ncalls;
+}
+
+static bool has_few(const struct xop_group *group) {
+    const struct flight *flight = group->owner;
+    return flight->few;
+}
+
 uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *error) {
     struct xop_group *done[MAX_DONE];
     uint32_t count = 0, finished = 0;
     *fault = false;
     if (worker->in_flight == 0)
         return 0;
-    if (worker->api->poll(worker->backend, done, worker->gently ? 1 : MAX_DONE, &count, error) ==
-        XOP_DEVICE_FAULT) {
+    if (worker->api->poll(worker->backend, done, MAX_DONE, &count, error) == XOP_DEVICE_FAULT) {
         *fault = true;
         return 0;
     }
-    for (uint32_t i = 0; i < count; i++) {
-        struct flight *flight = done[i]->owner;
+    for (uint32_t i = 0; i < count; i++)
         if (done[i]->status == XOP_DEVICE_FAULT) {
             *error = done[i]->error;
             *fault = true;
-            return finished;
+            return 0;
         }
-        for (uint32_t k = 0; k < done[i]->ncalls; k++)
-            finish_task(worker, done[i], flight->tasks[k]);
-        finished += done[i]->ncalls;
-        flight->busy = false;
-        worker->in_flight--;
-        worker->large_in_flight -= flight->large;
-        worker->few_in_flight -= flight->few;
-    }
+    for (uint32_t i = 0; i < count; i++)
+        if (has_few(done[i]))
+            finished += finish_flight(worker, done[i]);
+    for (uint32_t i = 0; i < count; i++)
+        if (!has_few(done[i]))
+            finished += finish_flight(worker, done[i]);
     return finished;
 }
 

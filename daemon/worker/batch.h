@@ -16,9 +16,9 @@ void batch_close(struct worker *worker);
 /* Queues a task that was read without error. */
 void batch_add(struct worker *worker, struct task *task);
 
-/* Submits what can go now; returns how many tasks that concerned. *fault is set where the device is
- * lost, with its reason in error. */
-uint32_t batch_launch(struct worker *worker, bool *fault, struct xop_error *error);
+/* Submits what can go now, with `few` only tasks of clients that have few; returns how many tasks
+ * that concerned. *fault is set where the device is lost, with its reason in error. */
+uint32_t batch_launch(struct worker *worker, bool few, bool *fault, struct xop_error *error);
 
 /* Takes what the backend has finished; returns how many tasks that were. */
 uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *error);

@@ -268,9 +268,13 @@ uint32_t loop_turn(struct worker *worker, bool *fault, struct xop_error *error) 
     worker->now = worker_now();
     worker->gently = is_gentle(worker);
     uint32_t work = take_lanes(worker) + helper_finish(worker);
-    work += batch_finish(worker, fault, error);
+    *fault = false;
+    if (worker->gently) /* who waits for one task need not wait for the ends of others' */
+        work += batch_launch(worker, true, fault, error);
     if (!*fault)
-        work += batch_launch(worker, fault, error);
+        work += batch_finish(worker, fault, error);
+    if (!*fault)
+        work += batch_launch(worker, false, fault, error);
     if (!*fault) /* what the backend did at once */
         work += batch_finish(worker, fault, error);
     if (!*fault && worker->lost.status != XOP_OK) {

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-/* Calls of a launch while clients with few wait for its end: what a loop does for so many takes
- * about as long as a small launch. */
-#define GENTLE_GROUP 32u
+/* Calls of a launch while clients with few wait: what a loop does for so many takes about as long
+ * as a small launch. */
+#define GENTLE_GROUP 48u
 /* Tasks of clients with few pass so many of others, no more: many clients with few must not keep
  * these from ever going. */
 #define HEAD_START 1024u
@@ -89,15 +89,21 @@ uint64_t queue_due_ns(const struct worker *worker, uint64_t now) {
     return next;
 }
 
-/* Whether it may have a lane now. Two large ones keep a bus busy: more would only lengthen its
- * queue for those beside them that take microseconds. And of three lanes and more one is left to
- * clients with few. */
+/* Whether it may have a lane now. */
 static bool may_go(const struct worker *worker, const struct queue *queue) {
     uint32_t others = worker->in_flight - worker->few_in_flight;
+    /* Two large ones keep a bus busy: more would only lengthen its queue for those beside them that
+     * take microseconds. */
     if (queue->large && worker->nflights >= 2 &&
         worker->large_in_flight >= (worker->nflights + 1) / 2)
         return false;
-    return queue->few || worker->nflights < 3 || others + 1 < worker->nflights;
+    if (queue->few)
+        return true;
+    /* One after the other, crowds' launches grow, and fewer of them take the loop less time. */
+    if (!queue->large && worker->gently && worker->api->apart && worker->crowd_in_flight > 0)
+        return false;
+    /* Of three lanes and more one is left to clients with few. */
+    return worker->nflights < 3 || others + 1 < worker->nflights;
 }
 
 /* Lower comes first. */

@@ -141,7 +141,7 @@ struct worker {
     bool alone_runs;                  /* what is in flight is a suspect */
     struct task *again;               /* of groups that were too large, one by one */
     struct flight *flights;
-    uint32_t nflights, in_flight, large_in_flight, few_in_flight;
+    uint32_t nflights, in_flight, large_in_flight, few_in_flight, crowd_in_flight;
     uint64_t round; /* of launching */
     bool stop;
     uint64_t now;          /* when this turn of the loop began */

@@ -89,12 +89,12 @@ static void a_crowd_takes_small_steps_beside_who_has_few(void **state) {
     fill_its_lanes();
     /* As if one had come that is not over for long. */
     front.worker.few_ns = worker_now() + UINT64_C(3600000000000);
-    for (uint32_t i = 10; i < 60; i++)
+    for (uint32_t i = 3; i < 63; i++)
         ask(i, CROWD);
     wait_rounds();
     set_hold(false);
-    collect(FIXTURE_LANES - 1 + 50);
-    assert_int_equal(fake.largest, 32);
+    collect(FIXTURE_LANES - 1 + 60);
+    assert_int_equal(fake.largest, 48);
 }
 
 int main(void) {
