@@ -223,6 +223,7 @@ struct io_thread {
     struct request *free_requests;
     struct response *free_responses;
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
+    struct thread_stats stats;
     bool draining;
     bool space_freed; /* in this round, in the inbox */
     /* For polling: events of sockets so far, when there was work last, and the mean time between.

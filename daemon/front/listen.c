@@ -80,6 +80,7 @@ static void hand_over(struct listeners *ls, int fd, const char *peer, bool tls) 
     struct front *front = ls->front;
     if (atomic_fetch_add(&front->nconnections, 1) >= front->config->max_connections) {
         atomic_fetch_sub(&front->nconnections, 1);
+        stats_add(front->stats.ended[ENDED_LIMIT], 1);
         if (!ls->refused_logged)
             log_warn("%s: refused: there are %llu connections already", peer,
                      (unsigned long long)front->config->max_connections);

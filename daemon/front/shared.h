@@ -11,6 +11,8 @@
 #define XOP_VERSION "unknown"
 #endif
 
+#define SHARED_NO_OP "(others)" /* the name of the last statistics slot */
+
 /* What is known of the worker that serves now. */
 struct worker_info {
     char backend[16], device[128], runtime[64], fallback_reason[512];
@@ -32,8 +34,10 @@ struct front {
     struct listeners *listeners;
     struct tls *tls; /* NULL where no listener needs it */
     struct workers *workers;
+    struct http *http; /* NULL where none is configured */
     int exit_status;
-    bool draining;
+    _Atomic bool draining;
+    struct thread_stats stats; /* the main thread's */
     uint64_t drain_deadline_ns;
     struct event *drain_timer;
 
