@@ -69,6 +69,7 @@ ifneq ($(DEPS_PREFIX),)
 LIB_msgpack := msgpackc
 LIB_msgpack-c := msgpack-c
 LIB_libevent_core := event_core
+LIB_libevent_extra := event_extra
 LIB_libevent_pthreads := event_pthreads
 LIB_libsystemd := systemd
 LIB_openssl := ssl -lcrypto
@@ -78,7 +79,7 @@ else
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 endif
-DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd openssl
+DAEMON_PKGS := $(MSGPACK) libevent_extra libevent_core libevent_pthreads jansson inih libsystemd openssl
 CLIENT_PKGS := $(MSGPACK) openssl
 CTL_PKGS := jansson
 
@@ -151,6 +152,9 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+
+# These hold what is beside them, byte for byte.
+$(call obj,daemon/front/page.c): $(wildcard daemon/front/page/*)
 
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
 $(call obj,$(wildcard kernels/cuda/*.c)): EXTRA_CFLAGS := -isystem $(CUDA_INCLUDE) -fvisibility=hidden

@@ -44,7 +44,9 @@ static bool add_ops(struct front *front, struct collected *c) {
 bool collect(struct front *front, struct collected *c) {
     memset(c, 0, sizeof *c);
     shared_info(front, &c->info);
+    c->ready = c->info.ready && !atomic_load(&front->draining);
     c->uptime_s = (double)(io_now() - front->started_ns) / 1e9;
+    c->started = (uint64_t)front->started;
     c->memory_free = atomic_load(&front->memory_free);
     c->connections = atomic_load(&front->nconnections);
     c->connections_taken = atomic_load(&front->connection_numbers);

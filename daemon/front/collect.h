@@ -16,7 +16,9 @@ struct collected_op {
 
 struct collected {
     struct worker_info info;
+    bool ready; /* as /readyz says; info.ready is the worker alone */
     double uptime_s;
+    uint64_t started; /* seconds since the epoch */
     uint64_t memory_free, connections, connections_taken, in_flight;
     uint64_t inbox_bytes, inbox_used, outbox_bytes;
     uint64_t resident_bytes, resident_limit, attached_bytes;

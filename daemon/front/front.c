@@ -2,6 +2,7 @@
 
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
+#include "http.h"
 #include "listen.h"
 #include "shared.h"
 #include "thread.h"
@@ -116,10 +117,12 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
             return error->status;
         front->nthreads++;
     }
-    return XOP_OK;
+    /* Last, for it looks at all of these from a thread of its own. */
+    return http_open(front, error);
 }
 
 static void close_all(struct front *front) {
+    http_close(front);
     listen_close(front);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_post(&front->threads[i], THREAD_STOP, NULL);
@@ -138,7 +141,8 @@ static void close_all(struct front *front) {
 }
 
 int front_main(const struct config *config, int parent) {
-    struct front front = {.config = config, .parent = parent, .started_ns = io_now()};
+    struct front front = {
+        .config = config, .parent = parent, .started_ns = io_now(), .started = time(NULL)};
     struct xop_error error;
     struct event *parent_event = NULL;
     log_init("front", config->log_level);

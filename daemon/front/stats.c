@@ -43,7 +43,7 @@ void stats_histogram_merge(struct histogram *into, const struct histogram *from)
 
 uint64_t stats_histogram_below(const struct histogram *histogram, uint32_t log) {
     uint64_t sum = 0;
-    uint32_t end = 1 + (log - FIRST) * 8;
+    uint32_t end = log < 64 ? 1 + (log - FIRST) * 8 : STATS_BUCKETS;
     for (uint32_t i = 0; i < end && i < STATS_BUCKETS; i++)
         sum += stats_get(histogram->buckets[i]);
     return sum;
