@@ -222,6 +222,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
         /* Its end; the parent tells when it is reaped. Kill what may only have closed its socket.
          */
         event_del(w->control_event);
+        set_ready(front, false, *w->current->fault ? w->current->fault : "the worker has ended");
         atomic_store(&w->current->closed, true);
         tell_parent(front, PARENT_KILL, w->current->number, "", NULL, 0);
         return;
