@@ -225,6 +225,13 @@ $(OUT)/tests/test_%: $(OUT)/obj/tests/unit/test_%.c.o $(OUT)/libtested.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS) cmocka) -lpthread -ldl -lm -o $@
 
+# Stand-ins for libraries that are opened and not linked.
+$(OUT)/fakes/libnvidia-ml.so.1: $(call obj,tests/fakes/nvml.c)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared $^ -lpthread -o $@
+$(OUT)/tests/test_sensors: | $(OUT)/fakes/libnvidia-ml.so.1
+
 $(SYSTEM): $(OUT)/tests/%: $(OUT)/obj/tests/system/%.c.o $(OUT)/libxopclient.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)

@@ -56,6 +56,8 @@ bool collect(struct front *front, struct collected *c) {
     c->resident_bytes = atomic_load(&front->resident_bytes);
     c->resident_limit = atomic_load(&front->resident_limit);
     c->attached_bytes = atomic_load(&front->attached_bytes);
+    for (int i = 0; i < SEAM_SENSORS; i++)
+        c->sensors[i] = atomic_load(&front->sensors[i]);
     stats_thread_merge(&c->threads, &front->stats);
     for (uint32_t t = 0; t < front->nthreads; t++) {
         c->in_flight += atomic_load(&front->threads[t].in_flight);

@@ -22,6 +22,7 @@ struct collected {
     uint64_t memory_free, connections, connections_taken, in_flight;
     uint64_t inbox_bytes, inbox_used, outbox_bytes;
     uint64_t resident_bytes, resident_limit, attached_bytes;
+    uint64_t sensors[SEAM_SENSORS]; /* as in the seam */
     struct thread_stats threads;
     struct collected_op *ops;
     uint32_t nops;

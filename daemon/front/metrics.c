@@ -20,7 +20,7 @@ struct writer {
 struct family {
     const char *name, *type, *help;
     void (*samples)(struct writer *w, const struct family *family);
-    size_t offset; /* of a number in struct collected, where `samples` is `number` */
+    size_t which; /* for `number`: its offset in struct collected; for sensors: the sensor */
 };
 
 static void XOP_PRINTF(2, 3) put(struct writer *w, const char *format, ...) {
@@ -56,7 +56,7 @@ static const char *op_labels(char *out, size_t capacity, const struct collected_
 /* ---- Samples ---- */
 
 static void number(struct writer *w, const struct family *family) {
-    const void *at = (const char *)w->c + family->offset;
+    const void *at = (const char *)w->c + family->which;
     put(w, "%s %" PRIu64 "\n", family->name, *(const uint64_t *)at);
 }
 
@@ -186,6 +186,28 @@ static void device_info(struct writer *w, const struct family *family) {
             escape(runtime, sizeof runtime, info->runtime));
 }
 
+/* What is not known is not told. */
+static void sensor(struct writer *w, const struct family *family, double unit) {
+    uint64_t value = w->c->sensors[family->which];
+    if (value > 0)
+        put(w, "%s %.12g\n", family->name, (double)(value - 1) * unit);
+}
+
+static void whole(struct writer *w, const struct family *family) { sensor(w, family, 1); }
+
+static void percent(struct writer *w, const struct family *family) { sensor(w, family, 0.01); }
+
+static void milli(struct writer *w, const struct family *family) { sensor(w, family, 0.001); }
+
+static void ecc_errors(struct writer *w, const struct family *family) {
+    static const char *const kinds[] = {"corrected", "uncorrected"};
+    for (uint32_t i = 0; i < 2; i++) {
+        uint64_t value = w->c->sensors[SEAM_GPU_ECC_CORRECTED + i];
+        if (value > 0)
+            put(w, "%s{kind=\"%s\"} %" PRIu64 "\n", family->name, kinds[i], value - 1);
+    }
+}
+
 /* ---- The table ---- */
 
 #define NUMBER(member) number, offsetof(struct collected, member)
@@ -237,6 +259,20 @@ static const struct family families[] = {
     {"xopd_device_memory_bytes", "gauge", "Memory of the device.", NUMBER(info.memory_total)},
     {"xopd_device_memory_free_bytes", "gauge", "Memory of the device that is free.",
      NUMBER(memory_free)},
+    {"xopd_gpu_memory_used_bytes", "gauge", "Memory of the GPU in use, by all processes.", whole,
+     SEAM_GPU_MEMORY_USED},
+    {"xopd_gpu_utilization_ratio", "gauge", "Part of the time in which a kernel ran on the GPU.",
+     percent, SEAM_GPU_BUSY},
+    {"xopd_gpu_memory_utilization_ratio", "gauge",
+     "Part of the time in which memory of the GPU was read or written.", percent,
+     SEAM_GPU_MEMORY_BUSY},
+    {"xopd_gpu_temperature_celsius", "gauge", "Temperature of the GPU.", whole,
+     SEAM_GPU_TEMPERATURE},
+    {"xopd_gpu_power_watts", "gauge", "Power that the GPU draws.", milli, SEAM_GPU_POWER},
+    {"xopd_gpu_power_limit_watts", "gauge", "Power that the GPU may draw.", milli,
+     SEAM_GPU_POWER_LIMIT},
+    {"xopd_gpu_ecc_errors_total", "counter",
+     "Errors of the GPU's memory since its driver was loaded, by kind.", ecc_errors, 0},
 };
 
 bool metrics_write(struct front *front, struct evbuffer *out) {

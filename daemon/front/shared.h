@@ -54,6 +54,7 @@ struct front {
     int report_fd;                      /* eventfd: there is a report */
 
     _Atomic uint64_t memory_free;
+    _Atomic uint64_t sensors[SEAM_SENSORS];          /* as in the seam */
     _Atomic uint64_t resident_bytes, resident_limit; /* of the device: made, and allowed */
     _Atomic uint64_t attached_bytes;                 /* of all clients' memory */
     _Atomic bool unavailable;                        /* requests are answered UNAVAILABLE at once */

@@ -355,6 +355,8 @@ static void forget_current(struct front *front) {
         for (uint32_t i = 0; i < front->nthreads; i++)
             if (!thread_post(&front->threads[i], THREAD_GONE, NULL))
                 abort();
+    for (int i = 0; i < SEAM_SENSORS; i++)
+        atomic_store(&front->sensors[i], 0); /* nobody asks the device now */
     generation_drop(w->current);
     w->current = NULL;
     w->ready = false;
@@ -437,6 +439,8 @@ static void on_watch(evutil_socket_t fd, short what, void *arg) {
     uint64_t beat = atomic_load(&header->heartbeat_ns), now = io_now();
     uint64_t limit = front->config->watchdog_heartbeat_ms * 1000000;
     atomic_store(&front->memory_free, atomic_load(&header->memory_free));
+    for (int i = 0; i < SEAM_SENSORS; i++)
+        atomic_store(&front->sensors[i], atomic_load(&header->sensors[i]));
     if (beat > 0 && beat < now && now - beat > limit)
         end_worker(front, true, "its loop stands still");
     else if (!w->ready && now - w->started_ns > START_NS)
