@@ -98,22 +98,21 @@ static void count_paths(struct io_thread *thread, const struct request *request,
                         const struct seam_result *result) {
     const struct staying *staying = request->staying;
     const struct seam_tensor *tensors = operands_tensors(request);
-    bool copy = request->kind == SEAM_COPY; /* of a piece that no tensor describes */
     stats_add(thread->stats.bytes[STATS_INLINE][STATS_IN], request->body_bytes);
     if (result->status != XOP_OK)
         return;
     stats_add(thread->stats.bytes[STATS_INLINE][STATS_OUT], result->block_bytes);
-    if (!request->accesses || (!copy && request->kind != SEAM_RUN))
+    if (!request->accesses || (request->kind != SEAM_RUN && request->kind != SEAM_COPY))
         return;
     for (uint32_t i = 0; i < request->nin; i++) {
         const struct resident *resident = staying ? staying->in[i] : NULL;
-        uint64_t whole =
+        uint64_t bytes =
             resident && !tensors[i].dtype ? resident->bytes : operands_bytes(&tensors[i]);
-        count_path(thread, STATS_IN, resident, &tensors[i], copy ? staying->bytes : whole);
+        count_path(thread, STATS_IN, resident, &tensors[i], bytes);
     }
     for (uint32_t i = 0; i < request->nout; i++)
         count_path(thread, STATS_OUT, staying ? staying->out[i] : NULL, &tensors[request->nin + i],
-                   copy ? staying->bytes : operands_bytes(&result->out[i]));
+                   operands_bytes(&result->out[i]));
 }
 
 static void count(struct io_thread *thread, const struct request *request,

@@ -2,6 +2,7 @@
 """Metrics, health and the status page over HTTP, with a client and a parser of their own."""
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -10,8 +11,10 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 import numpy as np
@@ -232,14 +235,14 @@ def bytes_are_counted_by_the_way_they_travel():
         client.put(1, X)
         after = moved()
         assert after["inline", "in"] == 2 * n and after["resident", "out"] == n, after
-        client.get(1, X)
+        client.get(1, X[:2]) # a piece
         after = moved()
-        assert after["inline", "out"] == 2 * n and after["resident", "in"] == n, after
+        assert after["inline", "out"] == 1.5 * n and after["resident", "in"] == n / 2, after
         # From one resident to another nothing is inline.
         client.ask("forward", op="sigmoid", **{"in": [{"resident": 1}]}, out=[{"resident": 2}])
         after = moved()
-        assert after["resident", "in"] == 2 * n and after["resident", "out"] == 2 * n, after
-        assert after["inline", "in"] == 2 * n and after["inline", "out"] == 2 * n, after
+        assert after["resident", "in"] == 1.5 * n and after["resident", "out"] == 2 * n, after
+        assert after["inline", "in"] == 2 * n and after["inline", "out"] == 1.5 * n, after
         memory = Memory(1 << 16)
         memory.array(0, X.shape)[:] = X
         client.attach(5, memory.descriptor, memory.length)
@@ -248,13 +251,16 @@ def bytes_are_counted_by_the_way_they_travel():
                    out=[{**place, "offset": 4096}])
         after = moved()
         assert after["shm", "in"] == n and after["shm", "out"] == n, after
-        assert after["inline", "in"] == 2 * n and after["inline", "out"] == 2 * n, after
+        client.ask("put", handle=9, **{"in": [{**place, "offset": 0}]})
+        after = moved()
+        assert after["shm", "in"] == 2 * n and after["resident", "out"] == 3 * n, after
+        assert after["inline", "in"] == 2 * n and after["inline", "out"] == 1.5 * n, after
         metrics = Metrics(daemon)
         assert metrics.get("xopd_attached_bytes") == memory.length
         assert metrics.get("xopd_resident_bytes") >= 2 * n
         # What runs no operator is there as well.
         assert metrics.get("xopd_requests_total", operator="(others)", **{"pass": "forward"},
-                           status="OK") == 2
+                           status="OK") == 3
 
 
 def connections_and_their_rejections_are_counted():
@@ -421,12 +427,21 @@ def a_silent_client_is_cut_off():
         assert to_the_end(s) == b""
 
 
+def unread(s):
+    """Whether the other end of a Unix socket has not read all that was sent."""
+    return struct.unpack("i", fcntl.ioctl(s, termios.TIOCOUTQ, bytes(4)))[0] > 0
+
+
 def those_who_are_too_many_wait_for_a_place():
     with daemon_with(config="[http]\nmax_connections = 2\n") as daemon:
         first, second = connect(daemon), connect(daemon)
         daemon.wait_for("http: 2 connections: more have to wait")
         with connect(daemon) as third:
             third.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            for byte in b"GET /":
+                first.sendall(bytes([byte]))
+                until(lambda: not unread(first), "the first is not read from")
+            assert unread(third), "the server went round, and took the third"
             first.close()
             assert Answer(to_the_end(third)).status == 200
         second.close()
