@@ -90,7 +90,7 @@ static void count_path(struct io_thread *thread, enum stats_direction direction,
                        const struct resident *resident, const struct seam_tensor *tensor,
                        uint64_t bytes) {
     if (resident || tensor->place == SEAM_MEMORY)
-        stats_add(thread->stats.bytes[resident ? STATS_RESIDENT : STATS_SHM][direction], bytes);
+        stats_tally(thread->stats.bytes[resident ? STATS_RESIDENT : STATS_SHM][direction], bytes);
 }
 
 /* How the bytes came and went. */
@@ -98,10 +98,10 @@ static void count_paths(struct io_thread *thread, const struct request *request,
                         const struct seam_result *result) {
     const struct staying *staying = request->staying;
     const struct seam_tensor *tensors = operands_tensors(request);
-    stats_add(thread->stats.bytes[STATS_INLINE][STATS_IN], request->body_bytes);
+    stats_tally(thread->stats.bytes[STATS_INLINE][STATS_IN], request->body_bytes);
     if (result->status != XOP_OK)
         return;
-    stats_add(thread->stats.bytes[STATS_INLINE][STATS_OUT], result->block_bytes);
+    stats_tally(thread->stats.bytes[STATS_INLINE][STATS_OUT], result->block_bytes);
     if (!request->accesses || (request->kind != SEAM_RUN && request->kind != SEAM_COPY))
         return;
     for (uint32_t i = 0; i < request->nin; i++) {
@@ -119,16 +119,16 @@ static void count(struct io_thread *thread, const struct request *request,
                   const struct seam_result *result) {
     struct op_stats *stats = &thread->ops[request->op_slot][request->pass];
     stats_op_ended(stats, (enum xop_status)result->status);
-    stats_add(stats->bytes_in, request->cost - REQUEST_COST);
+    stats_tally(stats->bytes_in, request->cost - REQUEST_COST);
     count_paths(thread, request, result);
     if (result->status != XOP_OK) {
         stats_add(request->connection->stats.errors, 1);
         return;
     }
-    stats_add(stats->bytes_out, result->block_bytes);
+    stats_tally(stats->bytes_out, result->block_bytes);
     for (uint32_t i = 0; i < result->nout; i++)
         if (result->out[i].place == SEAM_MEMORY && !(request->staying && request->staying->out[i]))
-            stats_add(stats->bytes_out, operands_bytes(&result->out[i]));
+            stats_tally(stats->bytes_out, operands_bytes(&result->out[i]));
     if (result->batch > 0)
         stats_op_ran(stats, result->batch);
     stats_histogram_add(&stats->queue, result->queue_ns);

@@ -27,17 +27,17 @@ static double middle_ns(uint32_t bucket) {
 }
 
 void stats_histogram_add(struct histogram *histogram, uint64_t ns) {
-    stats_add(histogram->buckets[bucket_of(ns)], 1);
-    stats_add(histogram->count, 1);
-    stats_add(histogram->sum_ns, ns);
+    stats_tally(histogram->buckets[bucket_of(ns)], 1);
+    stats_tally(histogram->count, 1);
+    stats_tally(histogram->sum_ns, ns);
     stats_max(&histogram->max_ns, ns);
 }
 
 void stats_histogram_merge(struct histogram *into, const struct histogram *from) {
     for (uint32_t i = 0; i < STATS_BUCKETS; i++)
-        stats_add(into->buckets[i], stats_get(from->buckets[i]));
-    stats_add(into->count, stats_get(from->count));
-    stats_add(into->sum_ns, stats_get(from->sum_ns));
+        stats_tally(into->buckets[i], stats_get(from->buckets[i]));
+    stats_tally(into->count, stats_get(from->count));
+    stats_tally(into->sum_ns, stats_get(from->sum_ns));
     stats_max(&into->max_ns, stats_get(from->max_ns));
 }
 
@@ -77,15 +77,15 @@ bool stats_status(uint32_t slot, enum xop_status *status) {
 }
 
 void stats_op_ended(struct op_stats *op, enum xop_status status) {
-    stats_add(op->statuses[status_slot(status)], 1);
+    stats_tally(op->statuses[status_slot(status)], 1);
 }
 
 void stats_op_ran(struct op_stats *op, uint32_t batch) {
     uint32_t size = batch > 1 ? 32u - (uint32_t)__builtin_clz(batch - 1) : 0;
-    stats_add(op->batched, 1);
-    stats_add(op->batches, (UINT64_C(1) << 32) / batch);
-    stats_add(op->batch_sum, batch);
-    stats_add(op->batch_sizes[size < STATS_BATCH_SIZES ? size : STATS_BATCH_SIZES - 1], 1);
+    stats_tally(op->batched, 1);
+    stats_tally(op->batches, (UINT64_C(1) << 32) / batch);
+    stats_tally(op->batch_sum, batch);
+    stats_tally(op->batch_sizes[size < STATS_BATCH_SIZES ? size : STATS_BATCH_SIZES - 1], 1);
     stats_max(&op->batch_max, batch);
 }
 
@@ -102,14 +102,14 @@ uint64_t stats_op_requests(const struct op_stats *op) {
 
 void stats_op_merge(struct op_stats *into, const struct op_stats *from) {
     for (uint32_t i = 0; i < STATS_STATUSES; i++)
-        stats_add(into->statuses[i], stats_get(from->statuses[i]));
+        stats_tally(into->statuses[i], stats_get(from->statuses[i]));
     for (uint32_t i = 0; i < STATS_BATCH_SIZES; i++)
-        stats_add(into->batch_sizes[i], stats_get(from->batch_sizes[i]));
-    stats_add(into->bytes_in, stats_get(from->bytes_in));
-    stats_add(into->bytes_out, stats_get(from->bytes_out));
-    stats_add(into->batches, stats_get(from->batches));
-    stats_add(into->batched, stats_get(from->batched));
-    stats_add(into->batch_sum, stats_get(from->batch_sum));
+        stats_tally(into->batch_sizes[i], stats_get(from->batch_sizes[i]));
+    stats_tally(into->bytes_in, stats_get(from->bytes_in));
+    stats_tally(into->bytes_out, stats_get(from->bytes_out));
+    stats_tally(into->batches, stats_get(from->batches));
+    stats_tally(into->batched, stats_get(from->batched));
+    stats_tally(into->batch_sum, stats_get(from->batch_sum));
     stats_max(&into->batch_max, stats_get(from->batch_max));
     stats_histogram_merge(&into->queue, &from->queue);
     stats_histogram_merge(&into->run, &from->run);
@@ -118,9 +118,9 @@ void stats_op_merge(struct op_stats *into, const struct op_stats *from) {
 void stats_thread_merge(struct thread_stats *into, const struct thread_stats *from) {
     for (uint32_t i = 0; i < STATS_PATHS; i++)
         for (uint32_t j = 0; j < STATS_DIRECTIONS; j++)
-            stats_add(into->bytes[i][j], stats_get(from->bytes[i][j]));
+            stats_tally(into->bytes[i][j], stats_get(from->bytes[i][j]));
     for (uint32_t i = 0; i < STATS_ENDED; i++)
-        stats_add(into->ended[i], stats_get(from->ended[i]));
+        stats_tally(into->ended[i], stats_get(from->ended[i]));
     for (uint32_t i = 0; i < STATS_REFUSED; i++)
-        stats_add(into->refused[i], stats_get(from->refused[i]));
+        stats_tally(into->refused[i], stats_get(from->refused[i]));
 }

@@ -62,6 +62,9 @@ struct client_stats {
 
 #define stats_add(counter, n) atomic_fetch_add_explicit(&(counter), (n), memory_order_relaxed)
 #define stats_get(counter) atomic_load_explicit(&(counter), memory_order_relaxed)
+/* The same for a counter that no other thread writes, without the price of an atomic addition. */
+#define stats_tally(counter, n)                                                                    \
+    atomic_store_explicit(&(counter), stats_get(counter) + (n), memory_order_relaxed)
 void stats_max(_Atomic uint64_t *counter, uint64_t n);
 
 /* A request has ended with this status, or run in a launch of so many. */
