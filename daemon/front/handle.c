@@ -213,12 +213,13 @@ static struct request *on_detach(struct connection *c, const struct message *m, 
         return NULL;
     request->kind = SEAM_RELEASE;
     request->memory = memory;
+    bool ordered = memory && order_access(request, &memory->object, 0, memory->bytes, true);
     if (!memory)
         xop_fail(&error, XOP_NOT_FOUND, "no memory %llu is attached",
                  (unsigned long long)m->handle);
-    else if (!order_access(request, &memory->object, 0, memory->bytes, true))
+    else if (!ordered)
         xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
-    if (!request->accesses)
+    if (!ordered)
         return refuse(c, request, &error);
     memory_detach(memory);
     request_attach(request, c, 0);
