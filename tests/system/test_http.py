@@ -2,6 +2,7 @@
 """Metrics, health and the status page over HTTP, with a client and a parser of their own."""
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import math
@@ -19,7 +20,7 @@ import time
 
 import numpy as np
 
-from xopd import (BUILD, Daemon, INVALID_ARGUMENT, LIMIT_S, Memory, NOT_FOUND, faulty_operators,
+from xopd import (BACKEND, BUILD, Daemon, INVALID_ARGUMENT, LIMIT_S, Memory, NOT_FOUND, faulty_operators,
                   raises, run)
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
@@ -313,6 +314,32 @@ def what_lint_and_documents_say_holds():
         assert name in documented or family in documented, f"{name} is no metric"
 
 
+def a_gpu_tells_how_it_does():
+    """On the CPU none of it is there; on a GPU with NVML what every one of them has."""
+    with daemon_with() as daemon, contextlib.closing(daemon.client()) as client:
+        def told():
+            return {n: v for (n, labels), v in Metrics(daemon).samples.items() if n.startswith("xopd_gpu_")}
+
+        try:
+            ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            assert not told()
+            return
+        if BACKEND == "cpu":
+            assert not told()
+            return
+        client.put(1, np.ones(1 << 24, np.float32))
+        until(lambda: "xopd_gpu_temperature_celsius" in told(), "NVML does not answer:\n" + daemon.log)
+        found = told()
+        assert 0 <= found["xopd_gpu_utilization_ratio"] <= 1, found
+        assert 0 <= found["xopd_gpu_memory_utilization_ratio"] <= 1, found
+        assert 10 < found["xopd_gpu_temperature_celsius"] < 120, found
+        assert 1 < found["xopd_gpu_power_watts"] < 3000, found
+        assert 1 < found["xopd_gpu_power_limit_watts"] < 3000, found
+        assert found["xopd_gpu_memory_used_bytes"] >= 1 << 26, found
+        assert found["xopd_gpu_memory_used_bytes"] <= Metrics(daemon).get("xopd_device_memory_bytes") * 1.2
+
+
 # ---- Health ----
 
 def readiness_follows_the_worker():
@@ -500,7 +527,7 @@ def the_option_leaves_the_listeners_of_the_file_alone():
 if __name__ == "__main__":
     run([nothing_listens_unless_it_is_asked_for, requests_are_counted_by_operator_pass_and_status,
          bytes_are_counted_by_the_way_they_travel, connections_and_their_rejections_are_counted,
-         what_lint_and_documents_say_holds, readiness_follows_the_worker,
+         what_lint_and_documents_say_holds, a_gpu_tells_how_it_does, readiness_follows_the_worker,
          a_server_that_drains_is_alive_and_not_ready, the_page_is_as_written_and_needs_nothing_from_elsewhere,
          only_reading_is_allowed, malformed_and_oversized_requests_are_refused,
          a_name_that_is_not_the_servers_is_refused_on_loopback, a_client_that_trickles_is_cut_off,
