@@ -148,7 +148,7 @@ static void answer(struct evhttp_request *request, int code, const char *reason,
     add_header(request, "Cross-Origin-Resource-Policy", "same-origin");
     add_header(request, "Content-Security-Policy",
                "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-               "frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
+               "img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'");
     evhttp_send_reply(request, code, reason, head ? NULL : body);
 }
 

@@ -221,8 +221,8 @@ function update(chart, now, before) {
         line.points.splice(0, line.points.length - POINTS);
     }
     const values = chart.lines.flatMap(({points}) => points.filter((p) => p !== null));
-    const most = chart.most || Math.max(...values, Number.MIN_VALUE);
-    chart.range.textContent = values.length ? `to ${chart.show(most)}` : "";
+    const highest = chart.most || Math.max(...values, 0), most = highest || 1;
+    chart.range.textContent = values.length ? `to ${chart.show(highest)}` : "";
     if (chart.optional && values.length)
         chart.figure.hidden = false;
     for (const line of chart.lines) {
