@@ -42,6 +42,7 @@ struct http {
     struct evconnlistener *listener;
     struct event *stop, *sweep;
     int stop_fd;
+    uint64_t max_clients, timeout_ms;
     struct client *clients;
     uint64_t nclients;
     bool paused; /* nobody is accepted for now */
@@ -88,7 +89,7 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg) {
             shutdown(bufferevent_getfd(client->bev), SHUT_RDWR);
         at = &client->next;
     }
-    if (http->paused && http->nclients < http->front->config->http_max_connections)
+    if (http->paused && http->nclients < http->max_clients)
         set_accepting(http, true);
     if (http->clients || http->paused)
         sweep_later(http);
@@ -96,7 +97,6 @@ static void on_sweep(evutil_socket_t fd, short what, void *arg) {
 
 static struct bufferevent *on_connection(struct event_base *base, void *arg) {
     struct http *http = arg;
-    const struct config *config = http->front->config;
     struct bufferevent *bev = bufferevent_socket_new(base, -1, 0);
     struct client *client = calloc(1, sizeof *client);
     if (!bev || !client) {
@@ -105,9 +105,9 @@ static struct bufferevent *on_connection(struct event_base *base, void *arg) {
         return bev;
     }
     bufferevent_incref(bev);
-    *client = (struct client){http->clients, bev, io_after_ms(config->http_timeout_ms)};
+    *client = (struct client){http->clients, bev, io_after_ms(http->timeout_ms)};
     http->clients = client;
-    if (++http->nclients >= config->http_max_connections && !http->paused) {
+    if (++http->nclients >= http->max_clients && !http->paused) {
         log_warn("http: %llu connections: more have to wait", (unsigned long long)http->nclients);
         set_accepting(http, false);
     }
@@ -340,6 +340,8 @@ enum xop_status http_open(struct front *front, struct xop_error *error) {
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "http: out of memory");
     http->front = front;
     http->bound.fd = http->stop_fd = -1;
+    http->max_clients = front->config->http_max_connections;
+    http->timeout_ms = front->config->http_timeout_ms;
     if (open_socket(http, error) != XOP_OK)
         return error->status;
     if (!open_events(http))
