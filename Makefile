@@ -69,6 +69,7 @@ ifneq ($(DEPS_PREFIX),)
 LIB_msgpack := msgpackc
 LIB_msgpack-c := msgpack-c
 LIB_libevent_core := event_core
+LIB_libevent_extra := event_extra
 LIB_libevent_pthreads := event_pthreads
 LIB_libsystemd := systemd
 LIB_openssl := ssl -lcrypto
@@ -78,7 +79,7 @@ else
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null)
 pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 endif
-DAEMON_PKGS := $(MSGPACK) libevent_core libevent_pthreads jansson inih libsystemd openssl
+DAEMON_PKGS := $(MSGPACK) libevent_extra libevent_core libevent_pthreads jansson inih libsystemd openssl
 CLIENT_PKGS := $(MSGPACK) openssl
 CTL_PKGS := jansson
 
@@ -152,6 +153,9 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 	$(call say,NVCC,$<)
 	$(Q)$(NVCC) $(NVCCFLAGS) $(CUDA_GENCODE) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
 
+# These hold what is beside them, byte for byte.
+$(call obj,daemon/front/page.c): $(wildcard daemon/front/page/*)
+
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
 $(call obj,$(wildcard kernels/cuda/*.c)): EXTRA_CFLAGS := -isystem $(CUDA_INCLUDE) -fvisibility=hidden
 $(call obj,kernels/cuda/built.c): EXTRA_CFLAGS += -DXOP_CUDA_MACHINE='"$(subst $(space),$(comma),$(ARCHS))"' \
@@ -220,6 +224,13 @@ $(OUT)/tests/test_%: $(OUT)/obj/tests/unit/test_%.c.o $(OUT)/libtested.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS) cmocka) -lpthread -ldl -lm -o $@
+
+# Stand-ins for libraries that are opened and not linked.
+$(OUT)/fakes/libnvidia-ml.so.1: $(call obj,tests/fakes/nvml.c)
+	@mkdir -p $(@D)
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) -shared $^ -lpthread -o $@
+$(OUT)/tests/test_sensors: | $(OUT)/fakes/libnvidia-ml.so.1
 
 $(SYSTEM): $(OUT)/tests/%: $(OUT)/obj/tests/system/%.c.o $(OUT)/libxopclient.so
 	@mkdir -p $(@D)

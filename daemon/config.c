@@ -3,8 +3,10 @@
 #include <errno.h>
 #include <ini.h>
 #include <inttypes.h>
+#include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum kind { NUMBER, BYTES, OCTAL, BOOLEAN, STRING, LISTENER, BACKEND, LEVEL };
@@ -61,6 +63,12 @@ static const struct key keys[] = {
      "refuse clients that show no certificate"},
     {"tls", "handshake_timeout_ms", NUMBER, AT(tls_handshake_timeout_ms), 5000, 10, 3600000, "ms",
      "from connecting to the end of the TLS handshake"},
+    {"http", "listen", STRING, AT(http_listen), 0, 0, 0, "",
+     "host:port, in numbers, or unix:/path for metrics, health and the status page; empty: off"},
+    {"http", "max_connections", NUMBER, AT(http_max_connections), 32, 1, 1024, "",
+     "HTTP connections at once; more wait"},
+    {"http", "timeout_ms", NUMBER, AT(http_timeout_ms), 10000, 10, 3600000, "ms",
+     "from an HTTP client's connecting to the end of the answer"},
     {"device", "backend", BACKEND, AT(backend), 0, 0, 0, "",
      "auto (a GPU where there is one, otherwise the CPU), cpu or cuda"},
     {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU"},
@@ -181,6 +189,24 @@ enum config_scheme config_scheme(const char *address) {
     while (i < CONFIG_NO_SCHEME && strncmp(address, schemes[i], strlen(schemes[i])) != 0)
         i++;
     return (enum config_scheme)i;
+}
+
+bool config_split(char *text, char **host, char **port) {
+    char *colon = strrchr(text, ':');
+    if (!colon || colon == text || !colon[1])
+        return false;
+    *colon = 0;
+    *port = colon + 1;
+    *host = text;
+    if (text[0] == '[') {
+        if (colon[-1] != ']')
+            return false;
+        colon[-1] = 0;
+        *host = text + 1;
+    }
+    char *end;
+    unsigned long number = strtoul(*port, &end, 10);
+    return **port >= '0' && **port <= '9' && !*end && number <= 65535;
 }
 
 static enum xop_status add_listener(struct config *config, const struct key *key, const char *value,
@@ -318,6 +344,26 @@ static enum xop_status check_tls(const struct config *config, const char *listen
     return XOP_OK;
 }
 
+/* In numbers, so that no name that somebody else answers for decides who can reach it. */
+static enum xop_status check_http(const struct config *config, struct xop_error *error) {
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV};
+    struct addrinfo *found = NULL;
+    char text[CONFIG_STRING], *host, *port;
+    snprintf(text, sizeof text, "%s", config->http_listen);
+    if (!*text || config_scheme(text) == CONFIG_UNIX)
+        return XOP_OK;
+    bool numeric = config_split(text, &host, &port) && getaddrinfo(host, port, &hints, &found) == 0;
+    if (numeric) {
+        freeaddrinfo(found);
+        return XOP_OK;
+    }
+    return xop_fail(error, XOP_INVALID_ARGUMENT,
+                    "http.listen is \"%.80s\": unix:/path, or a numeric address and port such as "
+                    "127.0.0.1:9464 or [::1]:9464, is allowed",
+                    config->http_listen);
+}
+
 enum xop_status config_finish(struct config *config, struct xop_error *error) {
     if (config->nlisten == 0 && default_listener(config, error) != XOP_OK)
         return error->status;
@@ -336,7 +382,7 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "device.records is %" PRIu64 ": a power of two is allowed",
                         config->records);
-    return XOP_OK;
+    return check_http(config, error);
 }
 
 static void print_default(FILE *out, const struct key *key) {

@@ -44,6 +44,8 @@ struct config {
     char tls_client_ca[CONFIG_STRING], tls_crl[CONFIG_STRING];
     bool tls_require_client_cert;
     uint64_t tls_handshake_timeout_ms;
+    char http_listen[CONFIG_STRING]; /* empty: off */
+    uint64_t http_max_connections, http_timeout_ms;
     char operators_path[CONFIG_STRING];
     enum log_level log_level;
 };
@@ -59,6 +61,8 @@ enum xop_status config_set(struct config *config, const char *section, const cha
                            const char *value, struct xop_error *error);
 
 enum config_scheme config_scheme(const char *address);
+/* Splits "host:port" or "[v6]:port" in place; false where it is neither. */
+bool config_split(char *text, char **host, char **port);
 
 /* What no single key shows: combinations, and the listener where none is given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);

@@ -42,6 +42,13 @@ static const struct {
      RUN,
      "",
      "allow TCP without TLS"},
+    {{"http", required_argument, NULL, 0},
+     "http",
+     "listen",
+     NULL,
+     RUN,
+     "ADDRESS",
+     "host:port or unix:/path for metrics, health and the status page"},
     {{"backend", required_argument, NULL, 0},
      "device",
      "backend",
@@ -143,7 +150,8 @@ static enum xop_status configure(struct config *config, const char *file,
         return error->status;
     for (size_t i = 0; i < overrides->count; i++) {
         size_t option = overrides->list[i].option;
-        if (strcmp(options[option].key, "listen") == 0 && !listeners) {
+        if (strcmp(options[option].section, "server") == 0 &&
+            strcmp(options[option].key, "listen") == 0 && !listeners) {
             listeners = true;
             config->nlisten = 0;
         }

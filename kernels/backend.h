@@ -19,7 +19,7 @@
 extern "C" {
 #endif
 
-#define XOP_BACKEND_ABI 2
+#define XOP_BACKEND_ABI 3
 
 struct xop_backend; /* each backend's own */
 
@@ -33,6 +33,7 @@ struct xop_device_info {
     char backend[16]; /* "cpu" or "cuda" */
     char device[128]; /* "NVIDIA H200", or the CPU's model name */
     char runtime[64]; /* "CUDA 13.0, driver 13.0", or the CPU's vector extensions */
+    char pci[16];     /* where it is on the bus, "0000:1B:00.0"; empty: unknown, or nowhere */
     uint64_t memory_total, memory_free; /* bytes of device memory; host memory on the CPU */
     uint32_t lanes;
     uint32_t threads;

@@ -9,13 +9,13 @@ if [ "${1:-}" = --uninstall ]; then
         "$root/include/xop/client.h" "$root/include/xop/op.h" \
         "$root/include/xop/adapter_libevent.h" "$root"/lib/xopd/xop-*.so \
         "$root/share/bash-completion/completions/xopctl" \
-        "$root/share/zsh/site-functions/_xopctl" \
+        "$root/share/zsh/site-functions/_xopctl" "$root/share/xopd/grafana.json" \
         "$root/lib/systemd/system/xopd.service" "$root/lib/sysusers.d/xopd.conf" \
         "$root/lib/tmpfiles.d/xopd.conf"
     for page in docs/*.[1-8]; do
         rm -f "$root/share/man/man${page##*.}/$(basename "$page")"
     done
-    rmdir "$root/lib/xopd" "$root/include/xop" 2>/dev/null || true
+    rmdir "$root/lib/xopd" "$root/share/xopd" "$root/include/xop" 2>/dev/null || true
     exit 0
 fi
 
@@ -42,6 +42,7 @@ for page in docs/*.[1-8]; do
 done
 put 644 client/xopctl/completion.bash share/bash-completion/completions/xopctl
 put 644 client/xopctl/completion.zsh share/zsh/site-functions/_xopctl
+put 644 docs/grafana.json share/xopd/grafana.json
 put 644 systemd/xopd.service lib/systemd/system/xopd.service
 sed -i "s|@PREFIX@|${PREFIX:-/usr/local}|" "$root/lib/systemd/system/xopd.service"
 put 644 systemd/xopd.sysusers lib/sysusers.d/xopd.conf

@@ -86,26 +86,51 @@ static const char *check_result(struct generation *generation, const struct requ
     return NULL;
 }
 
+static void count_path(struct io_thread *thread, enum stats_direction direction,
+                       const struct resident *resident, const struct seam_tensor *tensor,
+                       uint64_t bytes) {
+    if (resident || tensor->place == SEAM_MEMORY)
+        stats_tally(thread->stats.bytes[resident ? STATS_RESIDENT : STATS_SHM][direction], bytes);
+}
+
+/* How the bytes came and went. */
+static void count_paths(struct io_thread *thread, const struct request *request,
+                        const struct seam_result *result) {
+    const struct staying *staying = request->staying;
+    const struct seam_tensor *tensors = operands_tensors(request);
+    stats_tally(thread->stats.bytes[STATS_INLINE][STATS_IN], request->body_bytes);
+    if (result->status != XOP_OK)
+        return;
+    stats_tally(thread->stats.bytes[STATS_INLINE][STATS_OUT], result->block_bytes);
+    if (!request->accesses || (request->kind != SEAM_RUN && request->kind != SEAM_COPY))
+        return;
+    for (uint32_t i = 0; i < request->nin; i++) {
+        const struct resident *resident = staying ? staying->in[i] : NULL;
+        uint64_t bytes =
+            resident && !tensors[i].dtype ? resident->bytes : operands_bytes(&tensors[i]);
+        count_path(thread, STATS_IN, resident, &tensors[i], bytes);
+    }
+    for (uint32_t i = 0; i < request->nout; i++)
+        count_path(thread, STATS_OUT, staying ? staying->out[i] : NULL, &tensors[request->nin + i],
+                   operands_bytes(&result->out[i]));
+}
+
 static void count(struct io_thread *thread, const struct request *request,
                   const struct seam_result *result) {
     struct op_stats *stats = &thread->ops[request->op_slot][request->pass];
-    stats_add(stats->requests, 1);
-    stats_add(stats->bytes_in, request->cost - REQUEST_COST);
+    stats_op_ended(stats, (enum xop_status)result->status);
+    stats_tally(stats->bytes_in, request->cost - REQUEST_COST);
+    count_paths(thread, request, result);
     if (result->status != XOP_OK) {
-        stats_add(stats->errors, 1);
         stats_add(request->connection->stats.errors, 1);
         return;
     }
-    stats_add(stats->bytes_out, result->block_bytes);
+    stats_tally(stats->bytes_out, result->block_bytes);
     for (uint32_t i = 0; i < result->nout; i++)
         if (result->out[i].place == SEAM_MEMORY && !(request->staying && request->staying->out[i]))
-            stats_add(stats->bytes_out, operands_bytes(&result->out[i]));
-    if (result->batch > 0) {
-        /* Each call of a batch of n counts 1/n of it. */
-        stats_add(stats->batched, 1);
-        stats_add(stats->batches, (UINT64_C(1) << 32) / result->batch);
-        stats_max(&stats->batch_max, result->batch);
-    }
+            stats_tally(stats->bytes_out, operands_bytes(&result->out[i]));
+    if (result->batch > 0)
+        stats_op_ran(stats, result->batch);
     stats_histogram_add(&stats->queue, result->queue_ns);
     stats_histogram_add(&stats->run, result->run_ns);
 }

@@ -27,6 +27,7 @@ static void continue_handshake(struct connection *c) {
     enum tls_step step = tls_handshake(c->tls, &error);
     if (step == TLS_REFUSED) {
         log_warn("client %u (%s) refused: %s", c->number, c->peer, error.message);
+        stats_add(c->thread->stats.ended[ENDED_TLS], 1);
         connection_end(c, "no TLS handshake");
         return;
     }
@@ -195,9 +196,10 @@ void connection_bury(struct connection *c) {
     free(c);
 }
 
-void connection_close(struct connection *c, const struct xop_error *error) {
+static void close_for(struct connection *c, enum stats_ended why, const struct xop_error *error) {
     if (c->state == CONNECTION_CLOSING)
         return;
+    stats_add(c->thread->stats.ended[why], 1);
     /* The error stands for every answer that is still to come. */
     while (c->requests)
         request_detach(c->requests);
@@ -205,6 +207,10 @@ void connection_close(struct connection *c, const struct xop_error *error) {
     stats_add(c->stats.errors, 1);
     c->state = CONNECTION_CLOSING;
     c->stage_deadline_ns = io_after_ms(shared_config(c->thread)->write_timeout_ms) + LINGER_NS;
+}
+
+void connection_close(struct connection *c, const struct xop_error *error) {
+    close_for(c, ENDED_PROTOCOL, error);
 }
 
 /* Whether bytes come or go so slowly that the connection is given up: after a grace, at least
@@ -224,11 +230,15 @@ static bool is_gone(const struct connection *c) {
     return !c->read_armed && c->state != CONNECTION_CLOSING && poll(&hangup, 1, 0) > 0;
 }
 
-static const char *overdue(const struct connection *c, uint64_t now, bool *at_once) {
+/* ended: as what it is counted; STATS_ENDED: not at all. */
+static const char *overdue(const struct connection *c, uint64_t now, bool *at_once,
+                           enum stats_ended *ended) {
     const struct config *config = shared_config(c->thread);
     *at_once = true;
+    *ended = STATS_ENDED;
     if (is_gone(c))
         return "closed";
+    *ended = ENDED_SLOW;
     if (c->out && is_slow(c, now, c->out_began_ns, c->out_sent, config->write_timeout_ms))
         return "it does not take its responses";
     *at_once = c->state == CONNECTION_CLOSING;
@@ -237,6 +247,10 @@ static const char *overdue(const struct connection *c, uint64_t now, bool *at_on
         return "a frame came too slowly";
     if (!c->stage_deadline_ns || now <= c->stage_deadline_ns)
         return NULL;
+    *ended = c->state == CONNECTION_CLOSING ? STATS_ENDED
+             : c->handshaking               ? ENDED_TLS
+             : !c->greeted                  ? ENDED_HELLO
+                                            : ENDED_SLOW;
     if (c->state == CONNECTION_CLOSING)
         return "closed";
     *at_once = c->handshaking;
@@ -253,15 +267,18 @@ void connection_check_deadlines(struct io_thread *thread) {
     for (struct connection *c = thread->connections, *next; c; c = next) {
         next = c->next;
         bool at_once;
-        const char *why = c->ended ? NULL : overdue(c, now, &at_once);
+        enum stats_ended ended;
+        const char *why = c->ended ? NULL : overdue(c, now, &at_once, &ended);
         if (!why)
             continue;
         if (!at_once) {
             struct xop_error error;
             xop_fail(&error, XOP_DEADLINE_EXCEEDED, "%s: the connection is closed", why);
             log_info("client %u (%s): %s", c->number, c->peer, why);
-            connection_close(c, &error);
+            close_for(c, ended, &error);
         } else {
+            if (ended != STATS_ENDED)
+                stats_add(thread->stats.ended[ended], 1);
             connection_end(c, why);
         }
     }

@@ -1,9 +1,10 @@
 #include "document.h"
 
-#include "shared.h"
+#include "collect.h"
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 static json_t *text_or_null(const char *text) { return *text ? json_string(text) : json_null(); }
 
@@ -52,52 +53,31 @@ static json_t *quantiles(const struct histogram *histogram) {
                      (double)stats_get(histogram->max_ns) / 1000);
 }
 
-static void merge_op(struct op_stats *into, const struct op_stats *from) {
-    stats_add(into->requests, stats_get(from->requests));
-    stats_add(into->errors, stats_get(from->errors));
-    stats_add(into->bytes_in, stats_get(from->bytes_in));
-    stats_add(into->bytes_out, stats_get(from->bytes_out));
-    stats_add(into->batches, stats_get(from->batches));
-    stats_add(into->batched, stats_get(from->batched));
-    stats_max(&into->batch_max, stats_get(from->batch_max));
-    stats_histogram_merge(&into->queue, &from->queue);
-    stats_histogram_merge(&into->run, &from->run);
-}
-
-static json_t *describe_op(const char *name, enum xop_pass pass, const struct op_stats *op,
-                           struct totals *totals) {
-    double batches = (double)stats_get(op->batches) / 4294967296.0;
-    totals->requests += stats_get(op->requests);
-    totals->errors += stats_get(op->errors);
-    totals->bytes_in += stats_get(op->bytes_in);
-    totals->bytes_out += stats_get(op->bytes_out);
+static json_t *describe_op(const struct collected_op *op, struct totals *totals) {
+    const struct op_stats *stats = &op->stats;
+    double batches = (double)stats_get(stats->batches) / 4294967296.0;
+    uint64_t requests = stats_op_requests(stats), errors = stats_op_errors(stats);
+    totals->requests += requests;
+    totals->errors += errors;
+    totals->bytes_in += stats_get(stats->bytes_in);
+    totals->bytes_out += stats_get(stats->bytes_out);
     totals->batches += batches;
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:f, s:o, s:o, s:o}", "name", name,
-                     "pass", pass == XOP_FORWARD ? "forward" : "backward", "requests",
-                     number(stats_get(op->requests)), "errors", number(stats_get(op->errors)),
-                     "bytes_in", number(stats_get(op->bytes_in)), "bytes_out",
-                     number(stats_get(op->bytes_out)), "batches", (json_int_t)(batches + 0.5),
-                     "batch_mean", batches > 0 ? (double)stats_get(op->batched) / batches : 0.0,
-                     "batch_max", number(stats_get(op->batch_max)), "queue_us",
-                     quantiles(&op->queue), "run_us", quantiles(&op->run));
+    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o, s:I, s:f, s:o, s:o, s:o}", "name", op->name,
+                     "pass", op->pass == XOP_FORWARD ? "forward" : "backward", "requests",
+                     number(requests), "errors", number(errors), "bytes_in",
+                     number(stats_get(stats->bytes_in)), "bytes_out",
+                     number(stats_get(stats->bytes_out)), "batches", (json_int_t)(batches + 0.5),
+                     "batch_mean", batches > 0 ? (double)stats_get(stats->batched) / batches : 0.0,
+                     "batch_max", number(stats_get(stats->batch_max)), "queue_us",
+                     quantiles(&stats->queue), "run_us", quantiles(&stats->run));
 }
 
-static json_t *operators(struct front *front, struct totals *totals) {
+/* What belongs to no operator is not told here. */
+static json_t *operators(const struct collected *collected, struct totals *totals) {
     json_t *list = json_array();
-    pthread_mutex_lock(&front->lock);
-    uint32_t names = front->nop_names;
-    pthread_mutex_unlock(&front->lock);
-    struct op_stats *sum = malloc(sizeof *sum);
-    for (uint32_t slot = 0; sum && slot < names; slot++)
-        for (int pass = 0; pass < XOP_PASS_COUNT; pass++) {
-            *sum = (struct op_stats){0};
-            for (uint32_t t = 0; t < front->nthreads; t++)
-                merge_op(sum, &front->threads[t].ops[slot][pass]);
-            if (stats_get(sum->requests) > 0)
-                json_array_append_new(
-                    list, describe_op(front->op_names[slot], (enum xop_pass)pass, sum, totals));
-        }
-    free(sum);
+    for (uint32_t i = 0; i < collected->nops; i++)
+        if (strcmp(collected->ops[i].name, SHARED_NO_OP) != 0)
+            json_array_append_new(list, describe_op(&collected->ops[i], totals));
     return list;
 }
 
@@ -127,37 +107,36 @@ static json_t *clients(struct front *front) {
     return list;
 }
 
-static json_t *server(struct front *front) {
-    struct worker_info info;
-    uint64_t in_flight = 0;
-    shared_info(front, &info);
-    for (uint32_t t = 0; t < front->nthreads; t++)
-        in_flight += atomic_load(&front->threads[t].in_flight);
-    return json_pack("{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:I, s:o, s:o, s:o, "
-                     "s:o, s:o, s:o, s:o}",
-                     "version", XOP_VERSION, "uptime_s", seconds_since(front->started_ns),
-                     "backend", info.backend, "device", info.device, "runtime", info.runtime,
-                     "fallback_reason", text_or_null(info.fallback_reason), "memory_total",
-                     number(info.memory_total), "memory_free",
-                     number(atomic_load(&front->memory_free)), "generation",
-                     number(info.generation), "restarts", number(info.restarts), "ready",
-                     info.ready, "connections", (json_int_t)atomic_load(&front->nconnections),
-                     "in_flight", number(in_flight), "inbox_bytes", number(front->inbox.bytes),
-                     "inbox_used", number(atomic_load(&front->inbox.used)), "outbox_bytes",
-                     number(front->config->outbox_bytes), "resident_bytes",
-                     number(atomic_load(&front->resident_bytes)), "resident_limit",
-                     number(atomic_load(&front->resident_limit)), "attached_bytes",
-                     number(atomic_load(&front->attached_bytes)));
+static json_t *server(const struct collected *c) {
+    const struct worker_info *info = &c->info;
+    return json_pack("{s:s, s:f, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:b, s:o, s:o, s:o, s:o, "
+                     "s:o, s:o, s:o, "
+                     "s:o}",
+                     "version", XOP_VERSION, "uptime_s", c->uptime_s, "backend", info->backend,
+                     "device", info->device, "runtime", info->runtime, "fallback_reason",
+                     text_or_null(info->fallback_reason), "memory_total",
+                     number(info->memory_total), "memory_free", number(c->memory_free),
+                     "generation", number(info->generation), "restarts", number(info->restarts),
+                     "ready", info->ready, "connections", number(c->connections), "in_flight",
+                     number(c->in_flight), "inbox_bytes", number(c->inbox_bytes), "inbox_used",
+                     number(c->inbox_used), "outbox_bytes", number(c->outbox_bytes),
+                     "resident_bytes", number(c->resident_bytes), "resident_limit",
+                     number(c->resident_limit), "attached_bytes", number(c->attached_bytes));
 }
 
 char *document_stats(struct front *front) {
     struct totals totals = {0};
-    json_t *ops = operators(front, &totals);
-    json_t *document =
-        json_pack("{s:o, s:{s:o, s:o, s:o, s:o, s:I}, s:o, s:o}", "server", server(front), "totals",
-                  "requests", number(totals.requests), "errors", number(totals.errors), "bytes_in",
-                  number(totals.bytes_in), "bytes_out", number(totals.bytes_out), "batches",
-                  (json_int_t)(totals.batches + 0.5), "operators", ops, "clients", clients(front));
+    struct collected collected;
+    json_t *document = NULL;
+    if (collect(front, &collected)) {
+        json_t *ops = operators(&collected, &totals);
+        document = json_pack(
+            "{s:o, s:{s:o, s:o, s:o, s:o, s:I}, s:o, s:o}", "server", server(&collected), "totals",
+            "requests", number(totals.requests), "errors", number(totals.errors), "bytes_in",
+            number(totals.bytes_in), "bytes_out", number(totals.bytes_out), "batches",
+            (json_int_t)(totals.batches + 0.5), "operators", ops, "clients", clients(front));
+    }
+    collect_free(&collected);
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;
     json_decref(document);
     return text;

@@ -2,6 +2,7 @@
 
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
+#include "http.h"
 #include "listen.h"
 #include "shared.h"
 #include "thread.h"
@@ -42,7 +43,7 @@ static void on_drain_timer(evutil_socket_t fd, short what, void *arg) {
 /* No new connections, no new requests; what was accepted is finished within a limit. */
 static void drain(struct front *front) {
     struct timeval often = {0, DRAIN_LOOK_MS * 1000};
-    front->draining = true;
+    atomic_store(&front->draining, true);
     front->drain_deadline_ns = io_now() + front->config->drain_timeout_ms * 1000000;
     listen_close(front);
     for (uint32_t i = 0; i < front->nthreads; i++)
@@ -55,7 +56,7 @@ static void drain(struct front *front) {
 /* ---- The parent's messages ---- */
 
 static void on_terminate(struct front *front, const struct parent_message *message) {
-    if (front->draining || message->value != 0)
+    if (atomic_load(&front->draining) || message->value != 0)
         end(front, 0);
     else
         drain(front);
@@ -106,7 +107,7 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
         !(front->drain_timer = event_new(front->base, -1, EV_PERSIST, on_drain_timer, front)))
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     /* The last slot counts for operators that got none. */
-    strcpy(front->op_names[STATS_SLOTS - 1], "(others)");
+    strcpy(front->op_names[STATS_SLOTS - 1], SHARED_NO_OP);
     if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
             XOP_OK ||
         listen_open(front, error) != XOP_OK || workers_open(front, error) != XOP_OK)
@@ -116,10 +117,12 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
             return error->status;
         front->nthreads++;
     }
-    return XOP_OK;
+    /* Last, for it looks at all of these from a thread of its own. */
+    return http_open(front, error);
 }
 
 static void close_all(struct front *front) {
+    http_close(front);
     listen_close(front);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_post(&front->threads[i], THREAD_STOP, NULL);
@@ -138,7 +141,8 @@ static void close_all(struct front *front) {
 }
 
 int front_main(const struct config *config, int parent) {
-    struct front front = {.config = config, .parent = parent, .started_ns = io_now()};
+    struct front front = {
+        .config = config, .parent = parent, .started_ns = io_now(), .started = time(NULL)};
     struct xop_error error;
     struct event *parent_event = NULL;
     log_init("front", config->log_level);

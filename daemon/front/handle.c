@@ -35,13 +35,21 @@ static struct request *on_hello(struct connection *c, const struct message *m, u
     return NULL;
 }
 
-static enum xop_status refused_now(struct connection *c, struct xop_error *error) {
+static void count_refused(struct connection *c, enum stats_refused why) {
+    stats_add(c->stats.errors, 1);
+    stats_add(c->thread->stats.refused[why], 1);
+}
+
+static enum xop_status refused_now(struct connection *c, enum stats_refused *why,
+                                   struct xop_error *error) {
     struct front *front = c->thread->front;
     struct worker_info info;
+    *why = REFUSED_DRAINING;
     if (c->thread->draining)
         return xop_fail(error, XOP_UNAVAILABLE, "this server is about to stop");
     if (!atomic_load(&front->unavailable))
         return XOP_OK;
+    *why = REFUSED_NO_WORKER;
     shared_info(front, &info);
     return xop_fail(error, XOP_UNAVAILABLE, "there is no worker: %.400s", info.reason);
 }
@@ -50,25 +58,34 @@ static enum xop_status refused_now(struct connection *c, struct xop_error *error
 static struct request *begin(struct connection *c, const struct message *m, uint64_t body) {
     struct xop_error error;
     struct request *request = NULL;
+    enum stats_refused why;
     stats_add(c->stats.requests, 1);
-    if (refused_now(c, &error) == XOP_OK && !(request = request_new(c->thread)))
+    if (refused_now(c, &why, &error) == XOP_OK && !(request = request_new(c->thread))) {
+        why = REFUSED_EXHAUSTED;
         xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+    }
     if (request) {
         request_begin(request, m, body);
     } else {
-        stats_add(c->stats.errors, 1);
+        count_refused(c, why);
         answer_failure(c, m->id, &error, false);
     }
     return request;
 }
 
-static struct request *refuse(struct connection *c, struct request *request,
-                              const struct xop_error *error) {
+static struct request *refuse_for(struct connection *c, struct request *request,
+                                  enum stats_refused why, const struct xop_error *error) {
     uint64_t id = request->id;
     request_drop(request);
-    stats_add(c->stats.errors, 1);
+    count_refused(c, why);
     answer_failure(c, id, error, false);
     return NULL;
+}
+
+static struct request *refuse(struct connection *c, struct request *request,
+                              const struct xop_error *error) {
+    bool exhausted = error->status == XOP_RESOURCE_EXHAUSTED;
+    return refuse_for(c, request, exhausted ? REFUSED_EXHAUSTED : REFUSED_INVALID, error);
 }
 
 static struct request *on_run(struct connection *c, const struct message *m, uint64_t body) {
@@ -85,7 +102,7 @@ static struct request *on_run(struct connection *c, const struct message *m, uin
         xop_fail(&error, XOP_NOT_FOUND,
                  "there is no operator \"%s\" (xopctl ops lists those there are)",
                  message_quote(quoted, sizeof quoted, request->op, strlen(request->op)));
-        return refuse(c, request, &error);
+        return refuse_for(c, request, REFUSED_NO_OPERATOR, &error);
     }
     request->op_generation = thread->generation ? thread->generation->number : 0;
     /* A name that no catalogue has confirmed gets no slot: clients could use them all up. */
@@ -150,7 +167,7 @@ static struct request *on_free(struct connection *c, const struct message *m, ui
     }
     xop_fail(&error, XOP_NOT_FOUND, "there is no resident tensor or context %llu",
              (unsigned long long)m->handle);
-    stats_add(c->stats.errors, 1);
+    count_refused(c, REFUSED_INVALID);
     answer_failure(c, m->id, &error, false);
     return NULL;
 }
@@ -196,12 +213,13 @@ static struct request *on_detach(struct connection *c, const struct message *m, 
         return NULL;
     request->kind = SEAM_RELEASE;
     request->memory = memory;
+    bool ordered = memory && order_access(request, &memory->object, 0, memory->bytes, true);
     if (!memory)
         xop_fail(&error, XOP_NOT_FOUND, "no memory %llu is attached",
                  (unsigned long long)m->handle);
-    else if (!order_access(request, &memory->object, 0, memory->bytes, true))
+    else if (!ordered)
         xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
-    if (!request->accesses)
+    if (!ordered)
         return refuse(c, request, &error);
     memory_detach(memory);
     request_attach(request, c, 0);
@@ -242,6 +260,7 @@ static void answer_describe(struct connection *c, uint64_t id, const char *op) {
     struct xop_error error;
     char quoted[96];
     char *json = NULL;
+    enum stats_refused why;
     if (generation) {
         shared_info(c->thread->front, &info);
         json = catalogue_describe(generation->catalogue, op, info.backend, info.device);
@@ -253,7 +272,7 @@ static void answer_describe(struct connection *c, uint64_t id, const char *op) {
     if (generation && op)
         xop_fail(&error, XOP_NOT_FOUND, "there is no operator \"%s\"",
                  message_quote(quoted, sizeof quoted, op, strlen(op)));
-    else if (generation || refused_now(c, &error) == XOP_OK)
+    else if (generation || refused_now(c, &why, &error) == XOP_OK)
         xop_fail(&error, XOP_UNAVAILABLE, "the catalogue is not available now");
     answer_failure(c, id, &error, false);
 }

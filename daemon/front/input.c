@@ -104,6 +104,7 @@ static bool refuse_header(struct connection *c, const struct message *message,
         connection_close(c, error);
         return false;
     }
+    stats_add(c->thread->stats.refused[REFUSED_MALFORMED], 1);
     answer_failure(c, message->id, error, false);
     return true;
 }

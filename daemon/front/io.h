@@ -174,6 +174,7 @@ struct io_thread {
     struct event_base *base;
     bool stop;
     struct event *tick;
+    _Atomic uint64_t beat_ns; /* of the last tick */
 
     pthread_mutex_t commands_lock;
     struct command *commands, **commands_tail;
@@ -223,6 +224,7 @@ struct io_thread {
     struct request *free_requests;
     struct response *free_responses;
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
+    struct thread_stats stats;
     bool draining;
     bool space_freed; /* in this round, in the inbox */
     /* For polling: events of sockets so far, when there was work last, and the mean time between.

@@ -1,30 +1,23 @@
 #include "listen.h"
 
+#include "bind.h"
 #include "thread.h"
 #include "tls.h"
 
 #include <errno.h>
-#include <grp.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#define BACKLOG 1024
 #define TURN 64 /* connections accepted before other events have their turn */
 #define PAUSE_MS 100
 
 struct listener {
-    int fd;
+    struct bound bound;
     enum config_scheme scheme;
     struct event *event;
-    char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* to be removed; empty: none */
-    dev_t device; /* of the socket file, to remove no other's */
-    ino_t inode;
 };
 
 struct listeners {
@@ -80,6 +73,7 @@ static void hand_over(struct listeners *ls, int fd, const char *peer, bool tls) 
     struct front *front = ls->front;
     if (atomic_fetch_add(&front->nconnections, 1) >= front->config->max_connections) {
         atomic_fetch_sub(&front->nconnections, 1);
+        stats_add(front->stats.ended[ENDED_LIMIT], 1);
         if (!ls->refused_logged)
             log_warn("%s: refused: there are %llu connections already", peer,
                      (unsigned long long)front->config->max_connections);
@@ -123,7 +117,7 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
     const struct listener *listener = NULL;
     (void)what;
     for (uint32_t i = 0; i < ls->count; i++)
-        if (ls->list[i].fd == fd)
+        if (ls->list[i].bound.fd == fd)
             listener = &ls->list[i];
     for (int i = 0; listener && i < TURN; i++) {
         struct sockaddr_storage address;
@@ -150,167 +144,51 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
 
 /* ---- Opening ---- */
 
-static enum xop_status add(struct listeners *ls, int fd, enum config_scheme scheme,
+/* Takes what is bound in any case. */
+static enum xop_status add(struct listeners *ls, struct bound *bound, enum config_scheme scheme,
                            struct xop_error *error) {
     struct listener *listener = &ls->list[ls->count];
+    struct event *event =
+        event_new(ls->front->base, bound->fd, EV_READ | EV_PERSIST, on_accept, ls);
     if (ls->count == sizeof ls->list / sizeof *ls->list)
-        return xop_fail(error, XOP_UNAVAILABLE, "too many addresses");
-    listener->fd = fd;
-    listener->scheme = scheme;
-    listener->path[0] = 0;
-    listener->event = event_new(ls->front->base, fd, EV_READ | EV_PERSIST, on_accept, ls);
-    if (!listener->event || event_add(listener->event, NULL) < 0)
-        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for events");
-    ls->count++;
-    return XOP_OK;
-}
-
-/* Removes a socket file that nobody listens on any more; refuses anything else. */
-static enum xop_status clear_path(const struct sockaddr_un *address, socklen_t length,
-                                  struct xop_error *error) {
-    struct stat info;
-    if (lstat(address->sun_path, &info) < 0)
-        return errno == ENOENT
-                   ? XOP_OK
-                   : xop_fail(error, XOP_UNAVAILABLE, "%s: %s", address->sun_path, strerror(errno));
-    if (!S_ISSOCK(info.st_mode))
-        return xop_fail(error, XOP_UNAVAILABLE, "%s exists and is no socket", address->sun_path);
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (probe < 0)
-        return xop_fail(error, XOP_UNAVAILABLE, "socket: %s", strerror(errno));
-    int refused = connect(probe, (const struct sockaddr *)address, length) < 0 ? errno : 0;
-    close(probe);
-    if (refused != ECONNREFUSED)
-        return xop_fail(error, XOP_UNAVAILABLE, "%s is in use by a server that runs",
-                        address->sun_path);
-    if (unlink(address->sun_path) < 0)
-        return xop_fail(error, XOP_UNAVAILABLE, "%s: cannot be removed: %s", address->sun_path,
-                        strerror(errno));
-    return XOP_OK;
-}
-
-/* The directory of a socket is made where only it is missing. */
-static void make_directory(const char *path) {
-    char directory[sizeof(((struct sockaddr_un *)0)->sun_path)];
-    snprintf(directory, sizeof directory, "%s", path);
-    char *slash = strrchr(directory, '/');
-    if (slash && slash != directory) {
-        *slash = 0;
-        if (mkdir(directory, 0755) == 0)
-            log_info("made the directory %s", directory);
+        xop_fail(error, XOP_UNAVAILABLE, "too many addresses");
+    else if (!event || event_add(event, NULL) < 0)
+        xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for events");
+    else {
+        *listener = (struct listener){*bound, scheme, event};
+        ls->count++;
+        if (scheme == CONFIG_UNIX)
+            log_info("listening on %s", bound->address);
+        else
+            log_info("listening on %s:%s", scheme == CONFIG_TLS ? "tls" : "tcp", bound->address);
+        return XOP_OK;
     }
-}
-
-static enum xop_status set_owner(const struct config *config, const char *path,
-                                 struct xop_error *error) {
-    if (*config->socket_group) {
-        struct group *group = getgrnam(config->socket_group);
-        if (!group || chown(path, (uid_t)-1, group->gr_gid) < 0)
-            return xop_fail(error, XOP_UNAVAILABLE, "%s: cannot give it to group %s: %s", path,
-                            config->socket_group, group ? strerror(errno) : "no such group");
-    }
-    if (chmod(path, (mode_t)config->socket_mode) < 0)
-        return xop_fail(error, XOP_UNAVAILABLE, "%s: chmod: %s", path, strerror(errno));
-    return XOP_OK;
-}
-
-static enum xop_status open_unix(struct listeners *ls, const char *name, struct xop_error *error) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    size_t bytes = strlen(name);
-    bool abstract = name[0] == '@';
-    struct stat info;
-    if (bytes == 0 || bytes >= sizeof address.sun_path)
-        return xop_fail(error, XOP_UNAVAILABLE,
-                        "unix:%.60s...: the path has %zu bytes, 1 to %zu are possible", name, bytes,
-                        sizeof address.sun_path - 1);
-    memcpy(address.sun_path, name, bytes);
-    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + bytes + !abstract);
-    if (abstract) {
-        address.sun_path[0] = 0;
-    } else {
-        make_directory(name);
-        if (clear_path(&address, length, error) != XOP_OK)
-            return error->status;
-    }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* Nobody may connect before the mode is set: there is no listen() yet. */
-    if (fd < 0 || bind(fd, (struct sockaddr *)&address, length) < 0) {
-        xop_fail(error, XOP_UNAVAILABLE, "unix:%s: %s", name, strerror(errno));
-        goto fail;
-    }
-    if (!abstract && set_owner(ls->front->config, name, error) != XOP_OK)
-        goto fail;
-    if (listen(fd, BACKLOG) < 0) {
-        xop_fail(error, XOP_UNAVAILABLE, "unix:%s: listen: %s", name, strerror(errno));
-        goto fail;
-    }
-    if (add(ls, fd, CONFIG_UNIX, error) != XOP_OK)
-        goto fail;
-    if (!abstract && lstat(name, &info) == 0) {
-        struct listener *listener = &ls->list[ls->count - 1];
-        memcpy(listener->path, name, bytes + 1);
-        listener->device = info.st_dev;
-        listener->inode = info.st_ino;
-    }
-    log_info("listening on unix:%s", name);
-    return XOP_OK;
-fail:
-    if (fd >= 0)
-        close(fd);
+    if (event)
+        event_free(event);
+    bind_close(bound);
     return error->status;
 }
 
-/* Splits "host:port" or "[v6]:port" in place. */
-static bool split(char *text, char **host, char **port) {
-    char *colon = strrchr(text, ':');
-    if (!colon || colon == text || !colon[1])
-        return false;
-    *colon = 0;
-    *port = colon + 1;
-    *host = text;
-    if (text[0] == '[') {
-        if (colon[-1] != ']')
-            return false;
-        colon[-1] = 0;
-        *host = text + 1;
-    }
-    char *end;
-    unsigned long number = strtoul(*port, &end, 10);
-    return **port >= '0' && **port <= '9' && !*end && number <= 65535;
+static enum xop_status open_unix(struct listeners *ls, const char *name, struct xop_error *error) {
+    struct bound bound;
+    if (bind_unix(ls->front->config, name, &bound, error) != XOP_OK)
+        return error->status;
+    return add(ls, &bound, CONFIG_UNIX, error);
 }
 
 static enum xop_status open_tcp_one(struct listeners *ls, const struct addrinfo *info,
                                     const char *name, struct xop_error *error) {
-    int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    struct sockaddr_storage bound;
-    socklen_t length = sizeof bound;
-    char host[64], port[16];
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
-        (info->ai_family == AF_INET6 &&
-         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0) ||
-        bind(fd, info->ai_addr, info->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0 ||
-        getsockname(fd, (struct sockaddr *)&bound, &length) < 0) {
-        xop_fail(error, XOP_UNAVAILABLE, "%s: %s", name, strerror(errno));
-        goto fail;
-    }
-    if (add(ls, fd, config_scheme(name), error) != XOP_OK)
-        goto fail;
-    if (getnameinfo((struct sockaddr *)&bound, length, host, sizeof host, port, sizeof port,
-                    NI_NUMERICHOST | NI_NUMERICSERV) == 0)
-        log_info("listening on %.3s:%s%s%s:%s", name, strchr(host, ':') ? "[" : "", host,
-                 strchr(host, ':') ? "]" : "", port);
-    return XOP_OK;
-fail:
-    if (fd >= 0)
-        close(fd);
-    return error->status;
+    struct bound bound;
+    if (bind_tcp(info, name, &bound, error) != XOP_OK)
+        return error->status;
+    return add(ls, &bound, config_scheme(name), error);
 }
 
 static enum xop_status open_tcp(struct listeners *ls, const char *name, struct xop_error *error) {
     char text[CONFIG_STRING], *host, *port;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
     snprintf(text, sizeof text, "%s", name + 4);
-    if (!split(text, &host, &port))
+    if (!config_split(text, &host, &port))
         return xop_fail(error, XOP_UNAVAILABLE,
                         "%s: %.3s:host:port with a port from 0 to 65535 is expected", name, name);
     int failed = getaddrinfo(*host == '*' ? NULL : host, port, &hints, &found);
@@ -346,13 +224,8 @@ void listen_close(struct front *front) {
     if (!ls)
         return;
     for (uint32_t i = 0; i < ls->count; i++) {
-        struct listener *listener = &ls->list[i];
-        struct stat info;
-        event_free(listener->event);
-        close(listener->fd);
-        if (*listener->path && lstat(listener->path, &info) == 0 &&
-            info.st_dev == listener->device && info.st_ino == listener->inode)
-            unlink(listener->path);
+        event_free(ls->list[i].event);
+        bind_close(&ls->list[i].bound);
     }
     if (ls->pause)
         event_free(ls->pause);

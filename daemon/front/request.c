@@ -277,8 +277,7 @@ void request_fail(struct request *request, enum xop_status status, const char *f
     va_start(args, format);
     xop_vfail(&error, status, format, args);
     va_end(args);
-    stats_add(stats->requests, 1);
-    stats_add(stats->errors, 1);
+    stats_op_ended(stats, status);
     struct connection *connection = request->connection;
     uint64_t id = request->id;
     bool started = request->deaths > 0 || request_launched(request);

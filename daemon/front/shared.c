@@ -4,6 +4,9 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Loops that were not round for so long are no longer alive: they beat every 100 ms. */
+#define STALL_NS UINT64_C(10000000000)
+
 uint64_t io_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -14,6 +17,38 @@ void shared_info(struct front *front, struct worker_info *info) {
     pthread_mutex_lock(&front->lock);
     *info = front->info;
     pthread_mutex_unlock(&front->lock);
+}
+
+static bool has_stalled(const _Atomic uint64_t *beat_ns, uint64_t now) {
+    uint64_t beat = atomic_load_explicit(beat_ns, memory_order_relaxed);
+    return beat > 0 && beat < now && now - beat > STALL_NS;
+}
+
+bool shared_alive(const struct front *front, char *reason, size_t capacity) {
+    uint64_t now = io_now();
+    if (has_stalled(&front->beat_ns, now)) {
+        snprintf(reason, capacity, "the main loop stands still");
+        return false;
+    }
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        if (has_stalled(&front->threads[i].beat_ns, now)) {
+            snprintf(reason, capacity, "I/O thread %u stands still", i);
+            return false;
+        }
+    reason[0] = 0;
+    return true;
+}
+
+bool shared_ready(struct front *front, char *reason, size_t capacity) {
+    struct worker_info info;
+    bool draining = atomic_load(&front->draining);
+    shared_info(front, &info);
+    snprintf(reason, capacity, "%s",
+             draining       ? "draining: this server is about to stop"
+             : info.ready   ? ""
+             : *info.reason ? info.reason
+                            : "the first worker is starting");
+    return !draining && info.ready;
 }
 
 uint32_t shared_op_slot(struct front *front, const char *name) {

@@ -7,9 +7,13 @@
 
 #include "io.h"
 
+#include <time.h>
+
 #ifndef XOP_VERSION
 #define XOP_VERSION "unknown"
 #endif
+
+#define SHARED_NO_OP "(others)" /* the name of the last statistics slot */
 
 /* What is known of the worker that serves now. */
 struct worker_info {
@@ -26,14 +30,18 @@ struct front {
     struct event_base *base;
     int parent;
     uint64_t started_ns;
+    time_t started; /* the same by the clock on the wall */
     struct inbox inbox;
     struct io_thread *threads;
     uint32_t nthreads;
     struct listeners *listeners;
     struct tls *tls; /* NULL where no listener needs it */
     struct workers *workers;
+    struct http *http; /* NULL where none is configured */
     int exit_status;
-    bool draining;
+    _Atomic bool draining;
+    struct thread_stats stats; /* the main thread's */
+    _Atomic uint64_t beat_ns;  /* when the main loop last had a look at its worker */
     uint64_t drain_deadline_ns;
     struct event *drain_timer;
 
@@ -46,6 +54,7 @@ struct front {
     int report_fd;                      /* eventfd: there is a report */
 
     _Atomic uint64_t memory_free;
+    _Atomic uint64_t sensors[SEAM_SENSORS];          /* as in the seam */
     _Atomic uint64_t resident_bytes, resident_limit; /* of the device: made, and allowed */
     _Atomic uint64_t attached_bytes;                 /* of all clients' memory */
     _Atomic bool unavailable;                        /* requests are answered UNAVAILABLE at once */
@@ -63,6 +72,12 @@ static inline uint64_t shared_max_body(const struct io_thread *thread) {
 
 /* A copy of what is known of the worker. */
 void shared_info(struct front *front, struct worker_info *info);
+
+/* Whether requests are taken and there is a worker for them; why not otherwise. */
+bool shared_ready(struct front *front, char *reason, size_t capacity);
+
+/* Whether the main thread and every I/O thread still go round; which does not, otherwise. */
+bool shared_alive(const struct front *front, char *reason, size_t capacity);
 
 /* The statistics slot of an operator's name; the last slot serves all that do not fit. */
 uint32_t shared_op_slot(struct front *front, const char *name);

@@ -180,6 +180,7 @@ static void on_commands(evutil_socket_t fd, short what, void *arg) {
 static void on_tick(evutil_socket_t fd, short what, void *arg) {
     struct io_thread *thread = arg;
     (void)fd, (void)what;
+    atomic_store_explicit(&thread->beat_ns, io_now(), memory_order_relaxed);
     atomic_store_explicit(&thread->recent_frames, thread->frames, memory_order_relaxed);
     thread->frames = 0;
     connection_check_deadlines(thread);

@@ -51,6 +51,14 @@ static void tell_parent(struct front *front, enum parent_message_type type, uint
         log_error("cannot reach the parent: %s", error.message);
 }
 
+/* Whether one serves, or why not, for whoever asks. */
+static void set_ready(struct front *front, bool ready, const char *reason) {
+    pthread_mutex_lock(&front->lock);
+    front->info.ready = ready;
+    snprintf(front->info.reason, sizeof front->info.reason, "%s", reason);
+    pthread_mutex_unlock(&front->lock);
+}
+
 /* Keeps a reason; the first one known is the best. */
 static void note_fault(struct generation *generation, bool blame, const char *text) {
     if (generation->fault[0])
@@ -65,6 +73,7 @@ static void end_worker(struct front *front, bool blame, const char *why) {
         return;
     log_error("worker generation %llu is ended: %s", (unsigned long long)w->current->number, why);
     note_fault(w->current, blame, why);
+    set_ready(front, false, w->current->fault);
     atomic_store(&w->current->closed, true);
     w->killed = true;
     tell_parent(front, PARENT_KILL, w->current->number, why, NULL, 0);
@@ -213,6 +222,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
         /* Its end; the parent tells when it is reaped. Kill what may only have closed its socket.
          */
         event_del(w->control_event);
+        set_ready(front, false, *w->current->fault ? w->current->fault : "the worker has ended");
         atomic_store(&w->current->closed, true);
         tell_parent(front, PARENT_KILL, w->current->number, "", NULL, 0);
         return;
@@ -226,10 +236,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
 /* ---- Start ---- */
 
 static void set_unavailable(struct front *front, const char *reason) {
-    pthread_mutex_lock(&front->lock);
-    snprintf(front->info.reason, sizeof front->info.reason, "%s", reason);
-    front->info.ready = false;
-    pthread_mutex_unlock(&front->lock);
+    set_ready(front, false, reason);
     atomic_store(&front->unavailable, true);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_post(&front->threads[i], THREAD_UNAVAILABLE, NULL);
@@ -348,6 +355,8 @@ static void forget_current(struct front *front) {
         for (uint32_t i = 0; i < front->nthreads; i++)
             if (!thread_post(&front->threads[i], THREAD_GONE, NULL))
                 abort();
+    for (int i = 0; i < SEAM_SENSORS; i++)
+        atomic_store(&front->sensors[i], 0); /* nobody asks the device now */
     generation_drop(w->current);
     w->current = NULL;
     w->ready = false;
@@ -371,10 +380,7 @@ static void on_reaped(struct front *front, const struct parent_message *message)
     char why[512];
     snprintf(why, sizeof why, "%s", w->current->fault);
     w->failures = settled ? 0 : w->failures + 1;
-    pthread_mutex_lock(&front->lock);
-    front->info.ready = false;
-    snprintf(front->info.reason, sizeof front->info.reason, "%s", why);
-    pthread_mutex_unlock(&front->lock);
+    set_ready(front, false, why);
     forget_current(front);
     if (w->stopping)
         return;
@@ -426,12 +432,15 @@ static void on_watch(evutil_socket_t fd, short what, void *arg) {
     struct front *front = arg;
     struct workers *w = front->workers;
     (void)fd, (void)what;
+    atomic_store_explicit(&front->beat_ns, io_now(), memory_order_relaxed);
     if (!w->current || w->killed)
         return;
     struct seam_header *header = generation_header(w->current);
     uint64_t beat = atomic_load(&header->heartbeat_ns), now = io_now();
     uint64_t limit = front->config->watchdog_heartbeat_ms * 1000000;
     atomic_store(&front->memory_free, atomic_load(&header->memory_free));
+    for (int i = 0; i < SEAM_SENSORS; i++)
+        atomic_store(&front->sensors[i], atomic_load(&header->sensors[i]));
     if (beat > 0 && beat < now && now - beat > limit)
         end_worker(front, true, "its loop stands still");
     else if (!w->ready && now - w->started_ns > START_NS)

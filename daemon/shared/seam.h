@@ -22,7 +22,7 @@
 
 #include <xop/types.h>
 
-#define SEAM_ABI 2u
+#define SEAM_ABI 3u
 #define SEAM_MAX_LANES 64u
 #define SEAM_INLINE_ARGUMENTS 960u /* bytes of tensors and attributes inside a request record */
 
@@ -147,11 +147,26 @@ struct seam_result {
     char message[512]; /* for a status other than OK, NUL-terminated */
 };
 
+/* What the device says of itself. */
+enum seam_sensor {
+    SEAM_GPU_BUSY = 0,      /* percent of the time in which a kernel ran */
+    SEAM_GPU_MEMORY_BUSY,   /* percent of the time in which its memory was read or written */
+    SEAM_GPU_MEMORY_USED,   /* bytes, by all processes */
+    SEAM_GPU_TEMPERATURE,   /* degrees Celsius */
+    SEAM_GPU_POWER,         /* milliwatts */
+    SEAM_GPU_POWER_LIMIT,   /* milliwatts, as enforced */
+    SEAM_GPU_ECC_CORRECTED, /* errors of memory since the driver was loaded */
+    SEAM_GPU_ECC_UNCORRECTED,
+    SEAM_SENSORS
+};
+
 /* At the start of the seam. */
 struct seam_header {
     struct ring_bell bell;                     /* the worker's: it sleeps on SEAM_FD_DOORBELL */
     alignas(64) _Atomic uint64_t heartbeat_ns; /* CLOCK_MONOTONIC, by the worker's loop */
     _Atomic uint64_t memory_free;              /* of the device, refreshed about once a second */
+    /* Each a value and 1, or 0 where it is not known; refreshed about once a second. */
+    _Atomic uint64_t sensors[SEAM_SENSORS];
 };
 
 /* One side's view of a lane. */

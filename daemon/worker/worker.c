@@ -5,6 +5,7 @@
 #include "loop.h"
 #include "operators.h"
 #include "outbox.h"
+#include "sensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -220,10 +221,13 @@ int worker_main(void) {
         /* The backend may have threads that do not end; nothing here needs an orderly exit. */
         _exit(EX_UNAVAILABLE);
     }
+    struct sensors *sensors =
+        sensors_open(SENSORS_LIBRARY, worker.info.pci, SENSORS_EVERY_MS, worker.header->sensors);
     if (loop_run(&worker, &error) != XOP_OK) {
         send_fault(&worker, XOP_DEVICE_FAULT, error.message);
         _exit(EX_SOFTWARE);
     }
+    sensors_close(sensors);
     worker.api->close(worker.backend);
     loop_close(&worker);
     outbox_close(&worker.outbox);

@@ -184,6 +184,7 @@ static void cuda_info(struct xop_backend *backend, struct xop_device_info *info)
     snprintf(info->device, sizeof info->device, "%s", backend->gpu.name);
     snprintf(info->runtime, sizeof info->runtime, "%.40s%s", backend->gpu.runtime,
              pageable ? ", inbox not pinned" : "");
+    snprintf(info->pci, sizeof info->pci, "%s", backend->gpu.pci);
     info->lanes = backend->nlanes;
     if (backend->lost || gpu_enter(&backend->gpu, &ignored) != XOP_OK)
         return;

@@ -91,6 +91,11 @@ static enum xop_status describe(struct gpu *gpu, struct xop_error *error) {
     snprintf(gpu->name, sizeof gpu->name, "%.*s", (int)sizeof gpu->name - 1, properties.name);
     snprintf(gpu->runtime, sizeof gpu->runtime, "CUDA %d.%d, driver %d.%d", CUDART_VERSION / 1000,
              CUDART_VERSION / 10 % 100, driver / 1000, driver / 10 % 100);
+    /* For what is told about it alone: nothing fails without. */
+    if (cudaDeviceGetPCIBusId(gpu->pci, (int)sizeof gpu->pci, gpu->ordinal) != cudaSuccess) {
+        cudaGetLastError(); /* not a later call's failure */
+        gpu->pci[0] = 0;
+    }
     gpu->multiprocessors = properties.multiProcessorCount;
     gpu->compute_capability = 10 * properties.major + properties.minor;
     gpu->registers_read_only =

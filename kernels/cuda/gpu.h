@@ -11,6 +11,7 @@ struct gpu {
     int ordinal;
     char name[128];
     char runtime[64]; /* "CUDA 13.0, driver 13.0" */
+    char pci[16];     /* "0000:1B:00.0"; empty: unknown */
     int multiprocessors;
     int compute_capability;   /* 10 * major + minor */
     bool registers_read_only; /* host memory that is mapped read-only can be pinned */

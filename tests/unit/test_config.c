@@ -130,6 +130,34 @@ static void there_is_a_listener_by_default(void **state) {
     assert_memory_equal(config.listen[0], "unix:/", 6);
 }
 
+static void http_takes_numeric_addresses_and_paths(void **state) {
+    static const struct {
+        const char *address;
+        enum xop_status expected;
+    } cases[] = {
+        {"", XOP_OK},
+        {"127.0.0.1:9464", XOP_OK},
+        {"0.0.0.0:0", XOP_OK},
+        {"[::1]:9464", XOP_OK},
+        {"unix:/run/xopd/http.sock", XOP_OK},
+        {"localhost:9464", XOP_INVALID_ARGUMENT},
+        {"127.0.0.1", XOP_INVALID_ARGUMENT},
+        {"127.0.0.1:70000", XOP_INVALID_ARGUMENT},
+        {"tls:127.0.0.1:9464", XOP_INVALID_ARGUMENT},
+        {":9464", XOP_INVALID_ARGUMENT},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct config config;
+        struct xop_error error;
+        config_defaults(&config);
+        assert_int_equal(config_set(&config, "http", "listen", cases[i].address, &error), XOP_OK);
+        if (config_finish(&config, &error) != cases[i].expected)
+            fail_msg("%s is taken otherwise", cases[i].address);
+        assert_int_equal(config.nlisten, 1); /* clients' is another matter */
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_sets_keys_in_their_units),
@@ -138,6 +166,7 @@ int main(void) {
         cmocka_unit_test(tcp_without_tls_has_to_be_allowed),
         cmocka_unit_test(tls_needs_a_certificate_and_somebody_to_verify_clients_with),
         cmocka_unit_test(there_is_a_listener_by_default),
+        cmocka_unit_test(http_takes_numeric_addresses_and_paths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
