@@ -246,9 +246,9 @@ void answer_error(struct connection *c, const struct xop_error *error) {
     m->error = NULL; /* the caller's */
 }
 
-void answer_goaway(struct connection *c, const char *why) {
+void answer_goaway(struct connection *c) {
     struct message *m = blank(MESSAGE_GOAWAY, 0);
-    m->error = why;
+    m->error = "this server is about to stop";
     send_simple(c, m);
 }
 

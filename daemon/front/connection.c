@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define FIRST_FRAME_BYTES 1024u
-#define LINGER_NS UINT64_C(2000000000)
+#define LINGER_NS (CONNECTION_LINGER_MS * UINT64_C(1000000))
+#define LEAVE_TURNS 64 /* of reading, for what came before the server stops */
 
 /* ---- Events ---- */
 
@@ -73,7 +74,8 @@ void connection_sent(struct connection *c) {
         c->stage_deadline_ns = io_now() + LINGER_NS;
         if (c->tls)
             tls_shutdown(c->tls);
-        if (shutdown(c->fd, SHUT_WR) < 0)
+        /* What was sent over a Unix socket is with its peer already. */
+        if (shutdown(c->fd, SHUT_WR) < 0 || (c->is_unix && c->thread->leaving))
             connection_end(c, "closed");
     }
     if (!c->ended)
@@ -205,6 +207,27 @@ void connection_close(struct connection *c, const struct xop_error *error) {
     stats_add(c->stats.errors, 1);
     c->state = CONNECTION_CLOSING;
     c->stage_deadline_ns = io_after_ms(shared_config(c->thread)->write_timeout_ms) + LINGER_NS;
+}
+
+void connection_leave(struct connection *c) {
+    struct xop_error error;
+    if (c->ended)
+        return;
+    if (c->handshaking || (c->shut && c->is_unix)) {
+        connection_end(c, "the server stops");
+        return;
+    }
+    for (int turn = 0; turn < LEAVE_TURNS && !c->ended && input_read(c); turn++)
+        ;
+    if (c->ended || c->state == CONNECTION_CLOSING)
+        return;
+    if (c->requests) {
+        xop_fail(&error, XOP_UNAVAILABLE, "this server stops, and could not finish in time");
+        connection_close(c, &error);
+    }
+    c->state = CONNECTION_CLOSING;
+    c->stage_deadline_ns = io_now() + LINGER_NS;
+    connection_visit(c);
 }
 
 /* Whether bytes come or go so slowly that the connection is given up: after a grace, at least

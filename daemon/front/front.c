@@ -2,6 +2,7 @@
 
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
+#include "drain.h"
 #include "listen.h"
 #include "shared.h"
 #include "thread.h"
@@ -15,41 +16,11 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#define DRAIN_LOOK_MS 20
-
 /* ---- Ending ---- */
 
 static void end(struct front *front, int status) {
     front->exit_status = status;
     event_base_loopbreak(front->base);
-}
-
-static bool is_idle(const struct front *front) {
-    for (uint32_t i = 0; i < front->nthreads; i++)
-        if (atomic_load(&front->threads[i].in_flight) > 0 ||
-            atomic_load(&front->threads[i].unsent) > 0)
-            return false;
-    return true;
-}
-
-static void on_drain_timer(evutil_socket_t fd, short what, void *arg) {
-    struct front *front = arg;
-    (void)fd, (void)what;
-    if (is_idle(front) || io_now() > front->drain_deadline_ns)
-        end(front, 0);
-}
-
-/* No new connections, no new requests; what was accepted is finished within a limit. */
-static void drain(struct front *front) {
-    struct timeval often = {0, DRAIN_LOOK_MS * 1000};
-    front->draining = true;
-    front->drain_deadline_ns = io_now() + front->config->drain_timeout_ms * 1000000;
-    listen_close(front);
-    for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_DRAIN, NULL);
-    log_info("draining");
-    if (event_add(front->drain_timer, &often) < 0)
-        end(front, 0);
 }
 
 /* ---- The parent's messages ---- */
@@ -58,7 +29,7 @@ static void on_terminate(struct front *front, const struct parent_message *messa
     if (front->draining || message->value != 0)
         end(front, 0);
     else
-        drain(front);
+        drain_begin(front);
 }
 
 static void (*const from_parent[PARENT_MESSAGE_TYPES])(struct front *,
@@ -102,14 +73,14 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
     front->threads = calloc(config->io_threads, sizeof *front->threads);
     front->op_names = calloc(STATS_SLOTS, sizeof *front->op_names);
     front->base = event_base_new();
-    if (!front->threads || !front->op_names || !front->base ||
-        !(front->drain_timer = event_new(front->base, -1, EV_PERSIST, on_drain_timer, front)))
+    if (!front->threads || !front->op_names || !front->base)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     /* The last slot counts for operators that got none. */
     strcpy(front->op_names[STATS_SLOTS - 1], "(others)");
     if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
             XOP_OK ||
-        listen_open(front, error) != XOP_OK || workers_open(front, error) != XOP_OK)
+        drain_open(front, error) != XOP_OK || listen_open(front, error) != XOP_OK ||
+        workers_open(front, error) != XOP_OK)
         return error->status;
     for (uint32_t i = 0; i < config->io_threads; i++) {
         if (thread_start(front, i, error) != XOP_OK)
@@ -128,8 +99,7 @@ static void close_all(struct front *front) {
     workers_close(front);
     tls_close(front->tls);
     inbox_close(&front->inbox);
-    if (front->drain_timer)
-        event_free(front->drain_timer);
+    drain_close(front);
     if (front->base)
         event_base_free(front->base);
     free(front->threads);

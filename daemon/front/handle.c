@@ -32,6 +32,8 @@ static struct request *on_hello(struct connection *c, const struct message *m, u
     }
     log_debug("client %u is %s", c->number, c->agent);
     answer_hello(c);
+    if (c->thread->draining)
+        answer_goaway(c);
     return NULL;
 }
 
@@ -260,7 +262,8 @@ static void answer_describe(struct connection *c, uint64_t id, const char *op) {
 
 static struct request *on_describe(struct connection *c, const struct message *m, uint64_t body) {
     (void)body;
-    if (c->thread->generation || atomic_load(&c->thread->front->unavailable)) {
+    if (c->thread->generation || c->thread->draining ||
+        atomic_load(&c->thread->front->unavailable)) {
         answer_describe(c, m->id, m->op);
     } else {
         /* A worker is starting: this connection waits for it. */

@@ -312,7 +312,7 @@ static void on_end_of_input(struct connection *c, ssize_t got) {
         connection_end(c, "closed");
 }
 
-void input_read(struct connection *c) {
+bool input_read(struct connection *c) {
     uint64_t total = 0;
     c->turn_frames = 0;
     while (total < TURN_BYTES && c->turn_frames < TURN_FRAMES && wants_read(c)) {
@@ -333,6 +333,7 @@ void input_read(struct connection *c) {
             break; /* the socket is most likely empty: save a call */
     }
     input_arm(c);
+    return total > 0;
 }
 
 /* What was held back for output or for requests in flight goes on. */

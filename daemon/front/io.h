@@ -223,7 +223,8 @@ struct io_thread {
     struct request *free_requests;
     struct response *free_responses;
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
-    bool draining;
+    bool draining, leaving;
+    _Atomic bool settled, left; /* how far it is with either; see drain.h */
     bool space_freed; /* in this round, in the inbox */
     /* For polling: events of sockets so far, when there was work last, and the mean time between.
      */

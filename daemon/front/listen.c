@@ -118,19 +118,14 @@ static void on_pause_over(evutil_socket_t fd, short what, void *arg) {
     set_accepting(arg, true);
 }
 
-static void on_accept(evutil_socket_t fd, short what, void *arg) {
-    struct listeners *ls = arg;
-    const struct listener *listener = NULL;
-    (void)what;
-    for (uint32_t i = 0; i < ls->count; i++)
-        if (ls->list[i].fd == fd)
-            listener = &ls->list[i];
-    for (int i = 0; listener && i < TURN; i++) {
+/* Returns whether there may be more. */
+static bool accept_some(struct listeners *ls, const struct listener *listener) {
+    for (int i = 0; i < TURN; i++) {
         struct sockaddr_storage address;
         socklen_t length = sizeof address;
         char peer[96];
-        int client =
-            accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int client = accept4(listener->fd, (struct sockaddr *)&address, &length,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
             describe_peer(listener, client, &address, length, peer, sizeof peer);
             hand_over(ls, client, peer, listener->scheme == CONFIG_TLS);
@@ -144,8 +139,17 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
             event_add(ls->pause, &after);
         }
         if (errno != EINTR && errno != ECONNABORTED)
-            return;
+            return false;
     }
+    return true;
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg) {
+    struct listeners *ls = arg;
+    (void)what;
+    for (uint32_t i = 0; i < ls->count; i++)
+        if (ls->list[i].fd == fd)
+            accept_some(ls, &ls->list[i]);
 }
 
 /* ---- Opening ---- */
@@ -339,6 +343,13 @@ enum xop_status listen_open(struct front *front, struct xop_error *error) {
             return error->status;
     }
     return XOP_OK;
+}
+
+void listen_finish(struct front *front) {
+    struct listeners *ls = front->listeners;
+    for (uint32_t i = 0; ls && i < ls->count; i++)
+        for (int turn = 0; turn < BACKLOG / TURN && accept_some(ls, &ls->list[i]); turn++)
+            ;
 }
 
 void listen_close(struct front *front) {

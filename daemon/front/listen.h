@@ -8,6 +8,8 @@
 
 /* Opens every configured address. UNAVAILABLE with the address and the reason. */
 enum xop_status listen_open(struct front *front, struct xop_error *error);
+/* Hands over those who have connected already. */
+void listen_finish(struct front *front);
 /* Closes them and removes the socket files that are ours. */
 void listen_close(struct front *front);
 

@@ -34,8 +34,7 @@ struct front {
     struct workers *workers;
     int exit_status;
     bool draining;
-    uint64_t drain_deadline_ns;
-    struct event *drain_timer;
+    struct drain *drain;
 
     pthread_mutex_t lock;
     struct worker_info info;            /* under lock */

@@ -4,6 +4,7 @@
 #include "complete.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "drain.h"
 #include "handle.h"
 #include "input.h"
 #include "operands.h"
@@ -139,9 +140,20 @@ static void on_exported(struct io_thread *thread, const struct command *command)
 static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
+    for (struct connection *c = thread->connections; c; c = c->next) {
+        if (c->ended || c->state == CONNECTION_CLOSING)
+            continue;
+        if (c->greeted)
+            answer_goaway(c);
+        handle_worker_changed(c); /* there will be none to wait for */
+    }
+}
+
+static void on_leave(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    thread->leaving = true;
     for (struct connection *c = thread->connections; c; c = c->next)
-        if (c->greeted && !c->ended && c->state != CONNECTION_CLOSING)
-            answer_goaway(c, "this server is about to stop");
+        connection_leave(c);
 }
 
 static void on_stop(struct io_thread *thread, const struct command *command) {
@@ -155,7 +167,8 @@ static void (*const handlers[])(struct io_thread *, const struct command *) = {
     [THREAD_ADOPT] = on_adopt,       [THREAD_READY] = on_ready,
     [THREAD_GONE] = on_gone,         [THREAD_UNAVAILABLE] = on_unavailable,
     [THREAD_EXPORTED] = on_exported, [THREAD_SPACE] = on_space,
-    [THREAD_DRAIN] = on_drain,       [THREAD_STOP] = on_stop,
+    [THREAD_DRAIN] = on_drain,       [THREAD_LEAVE] = on_leave,
+    [THREAD_STOP] = on_stop,
 };
 
 static void on_commands(evutil_socket_t fd, short what, void *arg) {
@@ -244,6 +257,7 @@ static void *run(void *arg) {
         answer_flush_all(thread);
         /* What flushing let through may have queued more. */
         dispatch_run(thread);
+        drain_note(thread);
         uint64_t now = polls ? io_now() : 0;
         if (!polls || !is_polling(thread, now))
             wait_for_work(thread);
