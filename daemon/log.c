@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,10 +19,22 @@ const char *log_level_name(enum log_level level) {
     return (unsigned)level < LOG_LEVELS ? levels[level].name : "?";
 }
 
+/* Whether standard error is the stream that the variable names as "device:inode". One that was
+ * inherited by a shell, and redirected there, is not. */
+static bool is_journal(void) {
+    const char *stream = getenv("JOURNAL_STREAM");
+    char mine[64];
+    struct stat info;
+    if (!stream || fstat(STDERR_FILENO, &info) < 0)
+        return false;
+    snprintf(mine, sizeof mine, "%ju:%ju", (uintmax_t)info.st_dev, (uintmax_t)info.st_ino);
+    return strcmp(stream, mine) == 0;
+}
+
 void log_init(const char *role, enum log_level level) {
     log_role = role;
     threshold = level;
-    to_journal = getenv("JOURNAL_STREAM") != NULL;
+    to_journal = is_journal();
 }
 
 static size_t put_head(char *line, size_t capacity, enum log_level level) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -22,6 +23,9 @@
 /* Above every number that a worker's descriptors get. */
 #define LIFTED (SEAM_FD_LANES + (int)SEAM_MAX_LANES)
 
+/* What it takes to end, beside the drain: leave of connections, and twice a wait for workers. */
+#define STOP_MS 15000u
+
 struct child {
     pid_t pid; /* 0: none */
     uint64_t generation;
@@ -36,6 +40,7 @@ struct parent {
     pid_t front_pid;
     struct child workers[PARENT_MAX_WORKERS];
     struct keeper keeper;
+    bool ready;       /* the service manager knows */
     int terminations; /* SIGTERM or SIGINT so far */
     bool ended;
     int exit_status;
@@ -134,10 +139,17 @@ static void on_kill(struct parent *parent, const struct parent_message *message,
             kill(parent->workers[i].pid, SIGKILL);
 }
 
-static void on_ready(struct parent *parent, const struct parent_message *message, int *fds,
-                     uint32_t nfds) {
-    (void)parent, (void)fds, (void)nfds;
-    sd_notifyf(0, "READY=1\nSTATUS=%.255s", message->text);
+static void on_status(struct parent *parent, const struct parent_message *message, int *fds,
+                      uint32_t nfds) {
+    char text[sizeof message->text];
+    (void)fds, (void)nfds;
+    snprintf(text, sizeof text, "%s", message->text);
+    for (char *c = text; *c; c++) /* a line of its own would be a message of its own */
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    if (sd_notifyf(0, "%sSTATUS=%s", parent->ready ? "" : "READY=1\n", text) < 0)
+        log_warn("the service manager cannot be told: %s", text);
+    parent->ready = true;
 }
 
 static const struct {
@@ -146,7 +158,7 @@ static const struct {
 } from_front[PARENT_MESSAGE_TYPES] = {
     [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL, CHANNEL_FDS},
     [PARENT_KILL] = {on_kill, 0, 0},
-    [PARENT_READY] = {on_ready, 0, 0},
+    [PARENT_STATUS] = {on_status, 0, 0},
 };
 
 static void receive_from_front(struct parent *parent) {
@@ -204,7 +216,9 @@ static void reap(struct parent *parent) {
 static void terminate(struct parent *parent) {
     struct parent_message message = {.type = PARENT_TERMINATE, .value = parent->terminations > 0};
     parent->terminations++;
-    sd_notify(0, "STOPPING=1");
+    /* However long a drain is allowed to take, the service manager has to wait for it. */
+    sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64,
+               (parent->config->drain_timeout_ms + STOP_MS) * 1000);
     tell_front(parent, &message);
     if (parent->terminations > 2 && parent->front_pid > 0)
         kill(parent->front_pid, SIGKILL);

@@ -18,7 +18,8 @@ enum parent_message_type {
     PARENT_START = 1, /* front -> parent, with the worker's descriptors in the order of
                          enum seam_descriptor: start a worker for a generation */
     PARENT_KILL,      /* front -> parent: end this generation's worker now */
-    PARENT_READY,     /* front -> parent: tell the service manager; status in text */
+    PARENT_STATUS,    /* front -> parent: it serves, if only to say why it cannot; for the
+                         service manager, what it does in text */
     PARENT_STARTED,   /* parent -> front: value is the pid, or -1 with the reason in text */
     PARENT_REAPED,    /* parent -> front: value is the wait status */
     PARENT_TERMINATE, /* parent -> front: drain and exit; value 1: at once */

@@ -33,7 +33,6 @@ struct workers {
     bool ready;                 /* I/O threads were told that it serves */
     bool killed;                /* we had it ended */
     bool stopping;
-    bool notified; /* the service manager knows that we are ready */
     uint64_t started_ns;
     uint64_t number;
     uint32_t failures; /* ends in a row, each before the worker had settled */
@@ -116,11 +115,9 @@ static void publish(struct front *front, const struct seam_ready *ready) {
              ready->device, ready->runtime, ready->operators,
              (unsigned long long)w->current->number,
              *ready->fallback_reason ? "; no GPU is used: " : "", ready->fallback_reason);
-    if (!w->notified) {
-        snprintf(status, sizeof status, "serving on %s", ready->device);
-        tell_parent(front, PARENT_READY, w->current->number, status, NULL, 0);
-    }
-    w->notified = true;
+    snprintf(status, sizeof status, "serving on %.100s%s%.120s", ready->device,
+             *ready->fallback_reason ? "; no GPU is used: " : "", ready->fallback_reason);
+    tell_parent(front, PARENT_STATUS, w->current->number, status, NULL, 0);
 }
 
 static void on_ready(struct front *front, const void *payload, int *fds) {
@@ -226,6 +223,7 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
 /* ---- Start ---- */
 
 static void set_unavailable(struct front *front, const char *reason) {
+    char status[256];
     pthread_mutex_lock(&front->lock);
     snprintf(front->info.reason, sizeof front->info.reason, "%s", reason);
     front->info.ready = false;
@@ -233,6 +231,8 @@ static void set_unavailable(struct front *front, const char *reason) {
     atomic_store(&front->unavailable, true);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_post(&front->threads[i], THREAD_UNAVAILABLE, NULL);
+    snprintf(status, sizeof status, "no worker, requests are refused: %.200s", reason);
+    tell_parent(front, PARENT_STATUS, front->workers->number, status, NULL, 0);
 }
 
 /* The next try, after a pause that grows with every failure. */

@@ -242,6 +242,29 @@ def faulty_operators():
         yield "--operators", directory
 
 
+class Manager:
+    """Stands where a service manager does: receives what the daemon notifies."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.path = f"\0xopd-test-{os.getpid()}-{id(self)}"
+        self.socket.bind(self.path)
+        self.socket.settimeout(LIMIT_S)
+        self.env = {"NOTIFY_SOCKET": "@" + self.path[1:]}
+
+    def receive(self):
+        """The next message, as a dictionary."""
+        lines = self.socket.recv(65536).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def until(self, **wanted):
+        """The first message that has all of these."""
+        while True:
+            message = self.receive()
+            if all(message.get(key) == value for key, value in wanted.items()):
+                return message
+
+
 class Daemon:
     """xopd on a Unix socket in a directory of its own; a context manager."""
 

@@ -1,0 +1,78 @@
+#!/usr/bin/python3
+"""The daemon as a service manager meets it: what it notifies, and what it writes to a journal."""
+
+import os
+import re
+import signal
+import subprocess
+
+import numpy as np
+
+from xopd import BUILD, UNAVAILABLE, Daemon, Manager, raises, run
+
+X = np.ones(3, np.float32)
+XOPD = os.path.join(BUILD, "xopd")
+
+
+def it_says_that_it_is_ready_and_what_it_does():
+    manager = Manager()
+    with Daemon(env=manager.env) as daemon:
+        assert manager.until(READY="1")["STATUS"].startswith("serving on ")
+        daemon.process.send_signal(signal.SIGTERM)
+        manager.until(STOPPING="1")
+
+
+def it_asks_for_as_much_time_as_its_drain_may_take():
+    manager = Manager()
+    with Daemon(config="[server]\ndrain_timeout_ms = 3600000\n", env=manager.env) as daemon:
+        daemon.process.send_signal(signal.SIGTERM)
+        message = manager.until(STOPPING="1")
+        assert int(message["EXTEND_TIMEOUT_USEC"]) > 3600000000, message
+
+
+def without_a_device_it_is_ready_to_say_why():
+    manager = Manager()
+    # No machine has a GPU of that number.
+    with Daemon("--backend", "cuda", config="[device]\nindex = 1023\n", env=manager.env,
+                ready=False) as daemon:
+        status = manager.until(READY="1")["STATUS"]
+        assert "requests are refused" in status, status
+        raises(UNAVAILABLE, "no worker", daemon.client().run, "sigmoid", [X])
+
+
+def a_worker_that_is_replaced_is_no_second_readiness():
+    manager = Manager()
+    with Daemon(env=manager.env) as daemon:
+        manager.until(READY="1")
+        os.kill(daemon.worker(), signal.SIGKILL)
+        daemon.wait_for("ready: .* generation 2")
+        message = manager.receive()
+        assert "READY" not in message and "serving on" in message["STATUS"], message
+
+
+def written_to(stream):
+    """The log of a daemon that cannot start, with JOURNAL_STREAM made of the pipe by `stream`."""
+    reading, writing = os.pipe()
+    info = os.fstat(writing)
+    env = {**os.environ, "JOURNAL_STREAM": stream(info.st_dev, info.st_ino)}
+    subprocess.run([XOPD, "--listen", "unix:/proc/nowhere/x"], env=env, stderr=writing,
+                   timeout=60)
+    os.close(writing)
+    with open(reading) as f:
+        return f.read()
+
+
+def priorities_are_written_to_the_journal_alone():
+    log = written_to(lambda device, inode: f"{device}:{inode}")
+    assert re.search(r"^<3>front: cannot start", log, re.M), log
+    for other in (lambda d, i: f"{d}:{i + 1}", lambda d, i: f"{d + 1}:{i}", lambda d, i: "",
+                  lambda d, i: f"{d}:{i}0"):
+        log = written_to(other)
+        assert re.search(r"^\d+-\d+-\S+Z error front: cannot start", log, re.M), log
+
+
+run([it_says_that_it_is_ready_and_what_it_does,
+     it_asks_for_as_much_time_as_its_drain_may_take,
+     without_a_device_it_is_ready_to_say_why,
+     a_worker_that_is_replaced_is_no_second_readiness,
+     priorities_are_written_to_the_journal_alone])
