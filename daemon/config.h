@@ -1,7 +1,8 @@
 /*
- * The configuration: read once by the parent from defaults, a file in INI form and the command
- * line, in this order, and handed to the roles as a plain struct. The table in config.c is the one
- * list of keys, from which parsing, ranges, messages and --help-config come.
+ * The configuration: read by the parent from defaults, a file in INI form and the command line, in
+ * this order, at its start and again on SIGHUP, and handed to the roles as a plain struct. The
+ * table in config.c is the one list of keys, from which parsing, ranges, messages and --help-config
+ * come.
  */
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
@@ -62,6 +63,11 @@ enum config_scheme config_scheme(const char *address);
 
 /* What no single key shows: combinations, and the listener where none is given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);
+
+/* Takes from fresh what may change while xopd runs, and has every key noted that differs: applied,
+ * or waiting for a restart. note may be NULL. */
+typedef void config_noter(const char *change, bool applied);
+void config_apply(struct config *config, const struct config *fresh, config_noter *note);
 
 /* Every key with its type, unit, default, range and meaning, for people. */
 void config_print_help(FILE *out);

@@ -1,5 +1,6 @@
 #include "log.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,11 +13,15 @@ static const struct {
 } levels[LOG_LEVELS] = {{"error", 3}, {"warn", 4}, {"info", 6}, {"debug", 7}};
 
 static const char *log_role = "xopd";
-static enum log_level threshold = LOG_LEVEL_INFO;
+static _Atomic enum log_level threshold = LOG_LEVEL_INFO;
 static bool to_journal;
 
 const char *log_level_name(enum log_level level) {
     return (unsigned)level < LOG_LEVELS ? levels[level].name : "?";
+}
+
+void log_set_level(enum log_level level) {
+    atomic_store_explicit(&threshold, level, memory_order_relaxed);
 }
 
 /* Whether standard error is the stream that the variable names as "device:inode". One that was
@@ -33,7 +38,7 @@ static bool is_journal(void) {
 
 void log_init(const char *role, enum log_level level) {
     log_role = role;
-    threshold = level;
+    log_set_level(level);
     to_journal = is_journal();
 }
 
@@ -56,7 +61,7 @@ static size_t put_head(char *line, size_t capacity, enum log_level level) {
 
 void log_write(enum log_level level, const char *format, ...) {
     char line[1400];
-    if (level > threshold)
+    if (level > atomic_load_explicit(&threshold, memory_order_relaxed))
         return;
     size_t used = put_head(line, sizeof line, level);
     va_list args;

@@ -12,6 +12,8 @@ enum log_level { LOG_LEVEL_ERROR, LOG_LEVEL_WARN, LOG_LEVEL_INFO, LOG_LEVEL_DEBU
 
 /* role: "parent", "front", "worker"; kept by pointer. */
 void log_init(const char *role, enum log_level level);
+/* Of this process, from now on. */
+void log_set_level(enum log_level level);
 const char *log_level_name(enum log_level level);
 
 void log_write(enum log_level level, const char *format, ...) XOP_PRINTF(2, 3);

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Above every number that a worker's descriptors get. */
@@ -33,8 +34,8 @@ struct child {
 };
 
 struct parent {
-    const struct config *config;
-    int executable; /* of this very file, so that an upgrade under our feet changes nothing */
+    struct reload reload; /* and the configuration in force */
+    int executable;       /* of this very file, so that an upgrade under our feet changes nothing */
     int signals;
     int front; /* control socket */
     pid_t front_pid;
@@ -152,6 +153,26 @@ static void on_status(struct parent *parent, const struct parent_message *messag
     parent->ready = true;
 }
 
+/* What systemd wants to hear about a reload, before and after: it waits for the latter. */
+static void notify_reload(const struct parent *parent, bool begins) {
+    struct timespec now;
+    if (!parent->ready)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (begins)
+        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+                   (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    else
+        sd_notify(0, "READY=1");
+}
+
+static void on_reloaded(struct parent *parent, const struct parent_message *message, int *fds,
+                        uint32_t nfds) {
+    (void)fds, (void)nfds;
+    if (!reload_end(&parent->reload, parent->front, message->text))
+        notify_reload(parent, false);
+}
+
 static const struct {
     void (*handle)(struct parent *, const struct parent_message *, int *fds, uint32_t nfds);
     uint32_t min_fds, max_fds;
@@ -159,6 +180,7 @@ static const struct {
     [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL, CHANNEL_FDS},
     [PARENT_KILL] = {on_kill, 0, 0},
     [PARENT_STATUS] = {on_status, 0, 0},
+    [PARENT_RELOADED] = {on_reloaded, 0, 0},
 };
 
 static void receive_from_front(struct parent *parent) {
@@ -218,10 +240,18 @@ static void terminate(struct parent *parent) {
     parent->terminations++;
     /* However long a drain is allowed to take, the service manager has to wait for it. */
     sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64,
-               (parent->config->drain_timeout_ms + STOP_MS) * 1000);
+               (parent->reload.config->drain_timeout_ms + STOP_MS) * 1000);
     tell_front(parent, &message);
     if (parent->terminations > 2 && parent->front_pid > 0)
         kill(parent->front_pid, SIGKILL);
+}
+
+static void hang_up(struct parent *parent) {
+    if (parent->terminations > 0)
+        return;
+    notify_reload(parent, true);
+    if (!reload_begin(&parent->reload, parent->front))
+        notify_reload(parent, false);
 }
 
 static void on_signal(struct parent *parent) {
@@ -231,6 +261,7 @@ static void on_signal(struct parent *parent) {
         case SIGCHLD: reap(parent); break;
         case SIGTERM:
         case SIGINT: terminate(parent); break;
+        case SIGHUP: hang_up(parent); break;
         default: log_info("signal %u is ignored", info.ssi_signo); break;
         }
     }
@@ -293,7 +324,7 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
         close(sockets[0]);
         close(parent->executable);
         close(parent->signals);
-        _exit(front_main(parent->config, sockets[1]));
+        _exit(front_main(parent->reload.config, sockets[1]));
     }
     close(sockets[1]);
     parent->front = sockets[0];
@@ -303,8 +334,10 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
     return pid > 0;
 }
 
-int parent_main(const struct config *config) {
-    struct parent parent = {.config = config, .front = -1, .exit_status = EX_OSERR};
+int parent_main(struct config *config, reload_reader *read, const void *user) {
+    struct parent parent = {.reload = {.config = config, .read = read, .user = user},
+                            .front = -1,
+                            .exit_status = EX_OSERR};
     struct xop_error error;
     parent.executable = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (parent.executable < 0 || !open_signals(&parent)) {

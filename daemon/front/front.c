@@ -4,6 +4,7 @@
 #include "daemon/shared/channel.h"
 #include "drain.h"
 #include "listen.h"
+#include "reconfigure.h"
 #include "shared.h"
 #include "thread.h"
 #include "tls.h"
@@ -25,18 +26,32 @@ static void end(struct front *front, int status) {
 
 /* ---- The parent's messages ---- */
 
-static void on_terminate(struct front *front, const struct parent_message *message) {
+static void on_terminate(struct front *front, const struct parent_message *message, int fd) {
+    (void)fd;
     if (front->draining || message->value != 0)
         end(front, 0);
     else
         drain_begin(front);
 }
 
-static void (*const from_parent[PARENT_MESSAGE_TYPES])(struct front *,
-                                                       const struct parent_message *) = {
-    [PARENT_STARTED] = workers_on_parent,
-    [PARENT_REAPED] = workers_on_parent,
-    [PARENT_TERMINATE] = on_terminate,
+static void on_worker(struct front *front, const struct parent_message *message, int fd) {
+    (void)fd;
+    workers_on_parent(front, message);
+}
+
+static void on_reload(struct front *front, const struct parent_message *message, int fd) {
+    (void)message;
+    reconfigure(front, fd);
+}
+
+static const struct {
+    void (*handle)(struct front *, const struct parent_message *, int fd);
+    uint32_t fds;
+} from_parent[PARENT_MESSAGE_TYPES] = {
+    [PARENT_STARTED] = {on_worker, 0},
+    [PARENT_REAPED] = {on_worker, 0},
+    [PARENT_TERMINATE] = {on_terminate, 0},
+    [PARENT_RELOAD] = {on_reload, 1},
 };
 
 static void on_parent(evutil_socket_t fd, short what, void *arg) {
@@ -47,8 +62,9 @@ static void on_parent(evutil_socket_t fd, short what, void *arg) {
     uint32_t nfds;
     size_t bytes;
     bool would_block;
+    int came = -1;
     (void)what;
-    if (channel_receive(fd, packet, &bytes, NULL, 0, &nfds, &would_block, &error) != XOP_OK) {
+    if (channel_receive(fd, packet, &bytes, &came, 1, &nfds, &would_block, &error) != XOP_OK) {
         if (!would_block)
             end(front, EX_SOFTWARE);
         return;
@@ -58,12 +74,15 @@ static void on_parent(evutil_socket_t fd, short what, void *arg) {
         end(front, EX_SOFTWARE);
         return;
     }
-    if (bytes != sizeof message)
-        return;
-    memcpy(&message, packet, sizeof message);
-    message.text[sizeof message.text - 1] = 0;
-    if (message.type < PARENT_MESSAGE_TYPES && from_parent[message.type])
-        from_parent[message.type](front, &message);
+    if (bytes == sizeof message) {
+        memcpy(&message, packet, sizeof message);
+        message.text[sizeof message.text - 1] = 0;
+        if (message.type < PARENT_MESSAGE_TYPES && from_parent[message.type].handle &&
+            nfds == from_parent[message.type].fds)
+            from_parent[message.type].handle(front, &message, came);
+    }
+    if (came >= 0)
+        close(came);
 }
 
 /* ---- Starting ---- */
@@ -107,11 +126,12 @@ static void close_all(struct front *front) {
     pthread_mutex_destroy(&front->lock);
 }
 
-int front_main(const struct config *config, int parent) {
-    struct front front = {.config = config, .parent = parent, .started_ns = io_now()};
+int front_main(const struct config *given, int parent) {
+    struct config config = *given;
+    struct front front = {.config = &config, .parent = parent, .started_ns = io_now()};
     struct xop_error error;
     struct event *parent_event = NULL;
-    log_init("front", config->log_level);
+    log_init("front", config.log_level);
     prctl(PR_SET_NAME, "xopd-front");
     /* Signals are the parent's to handle; a group's Ctrl-C must not end the front before it drains.
      */

@@ -1,6 +1,6 @@
 /*
- * What the front's threads share. `config`, `inbox` and the threads themselves are set before the
- * first thread starts; what changes later is atomic or under `lock`.
+ * What the front's threads share. `inbox` and the threads themselves are set before the first
+ * thread starts; what changes later is atomic or under `lock`.
  */
 #ifndef FRONT_SHARED_H
 #define FRONT_SHARED_H
@@ -22,7 +22,7 @@ struct worker_info {
 };
 
 struct front {
-    const struct config *config;
+    struct config *config; /* the main thread's; others have copies: see reconfigure.h */
     struct event_base *base;
     int parent;
     uint64_t started_ns;
@@ -53,7 +53,7 @@ struct front {
 };
 
 static inline const struct config *shared_config(const struct io_thread *thread) {
-    return thread->front->config;
+    return &thread->config;
 }
 
 static inline uint64_t shared_max_body(const struct io_thread *thread) {

@@ -88,6 +88,27 @@ static char *read_catalogue(int fd, uint32_t bytes) {
     return text;
 }
 
+static struct seam_tuning tuning_of(const struct config *config) {
+    return (struct seam_tuning){.poll_us = (uint32_t)config->poll_us,
+                                .batch_max_delay_us = (uint32_t)config->batch_max_delay_us,
+                                .log_level = (uint32_t)config->log_level};
+}
+
+void workers_reconfigure(struct front *front) {
+    const struct config *config = front->config;
+    struct workers *w = front->workers;
+    struct seam_control head = {SEAM_TUNE, sizeof(struct seam_tuning)};
+    struct seam_tuning tuning = tuning_of(config);
+    struct xop_error error;
+    if (!w->ready || w->killed)
+        return;
+    atomic_store(&front->resident_limit,
+                 config->resident_bytes ? config->resident_bytes : front->info.memory_total / 2);
+    if (channel_send(w->current->control, &head, sizeof head, &tuning, sizeof tuning, NULL, 0,
+                     &error) != XOP_OK)
+        log_warn("the worker keeps its settings: %s", error.message);
+}
+
 static void publish(struct front *front, const struct seam_ready *ready) {
     struct workers *w = front->workers;
     char status[256];
@@ -104,10 +125,8 @@ static void publish(struct front *front, const struct seam_ready *ready) {
     info->reason[0] = 0;
     pthread_mutex_unlock(&front->lock);
     atomic_store(&front->unavailable, false);
-    atomic_store(&front->resident_limit, front->config->resident_bytes
-                                             ? front->config->resident_bytes
-                                             : ready->memory_total / 2);
     w->ready = true;
+    workers_reconfigure(front); /* it was started with what held then */
     for (uint32_t i = 0; i < front->nthreads; i++)
         if (!thread_post(&front->threads[i], THREAD_READY, generation_hold(w->current)))
             abort();
@@ -261,12 +280,10 @@ static void fill_setup(const struct front *front, struct seam_setup *setup) {
         .generation = w->current->number,
         .inbox_bytes = front->inbox.bytes,
         .outbox_bytes = w->current->outbox_bytes,
-        .poll_us = (uint32_t)config->poll_us,
         .batch_max = (uint32_t)config->batch_max,
-        .batch_max_delay_us = (uint32_t)config->batch_max_delay_us,
         .streams = (uint32_t)config->streams,
         .threads = (uint32_t)config->threads,
-        .log_level = (uint32_t)config->log_level,
+        .tuning = tuning_of(config),
     };
     snprintf(setup->backend, sizeof setup->backend, "%.15s",
              *w->backend ? w->backend : config->backend);

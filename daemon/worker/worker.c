@@ -213,7 +213,7 @@ int worker_main(void) {
     }
     if (fcntl(worker.control, F_SETFL, O_NONBLOCK) < 0)
         log_warn("fcntl: %s", strerror(errno));
-    log_init("worker", (enum log_level)worker.setup.log_level);
+    log_init("worker", (enum log_level)worker.setup.tuning.log_level);
     if (map_seam(&worker, &error) != XOP_OK || open_while_beating(&worker, &error) != XOP_OK ||
         loop_open(&worker, &error) != XOP_OK || send_ready(&worker, &error) != XOP_OK) {
         send_fault(&worker, XOP_UNAVAILABLE, error.message);

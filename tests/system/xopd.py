@@ -272,11 +272,10 @@ class Daemon:
         self.directory = tempfile.mkdtemp(prefix="xopd-test-")
         self.path = os.path.join(self.directory, "xopd.sock")
         command = [os.path.join(BUILD, "xopd"), "--backend", BACKEND]
+        self.file = os.path.join(self.directory, "xopd.conf")
         if config is not None:
-            file = os.path.join(self.directory, "xopd.conf")
-            with open(file, "w") as f:
-                f.write(config)
-            command += ["-c", file]
+            self.write_config(config)
+            command += ["-c", self.file]
         for address in listen or [f"unix:{self.path}"]:
             command += ["--listen", address]
         command += arguments
@@ -291,6 +290,18 @@ class Daemon:
             except Exception:
                 self.stop()
                 raise
+
+    def write_config(self, text):
+        with open(self.file, "w") as f:
+            f.write(text)
+
+    def reload(self, text, says="the configuration was read again"):
+        """Has it read another configuration; returns the line of the log that ends this."""
+        with self.lines:
+            before = len(re.findall(says, self.log))
+        self.write_config(text)
+        self.process.send_signal(signal.SIGHUP)
+        return self.wait_for(f".*{says}.*", before + 1).group()
 
     def _read_log(self):
         for line in self.process.stderr:
