@@ -166,6 +166,12 @@ static void notify_reload(const struct parent *parent, bool begins) {
         sd_notify(0, "READY=1");
 }
 
+static void on_alive(struct parent *parent, const struct parent_message *message, int *fds,
+                     uint32_t nfds) {
+    (void)parent, (void)message, (void)fds, (void)nfds;
+    sd_notify(0, "WATCHDOG=1");
+}
+
 static void on_reloaded(struct parent *parent, const struct parent_message *message, int *fds,
                         uint32_t nfds) {
     (void)fds, (void)nfds;
@@ -180,6 +186,7 @@ static const struct {
     [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL, CHANNEL_FDS},
     [PARENT_KILL] = {on_kill, 0, 0},
     [PARENT_STATUS] = {on_status, 0, 0},
+    [PARENT_ALIVE] = {on_alive, 0, 0},
     [PARENT_RELOADED] = {on_reloaded, 0, 0},
 };
 
@@ -315,6 +322,11 @@ static void raise_limits(void) {
 
 static bool start_front(struct parent *parent, struct xop_error *error) {
     int sockets[2];
+    uint64_t watchdog_us = 0;
+    /* And takes the variables away, which are meant for this process alone. */
+    int watched = sd_watchdog_enabled(1, &watchdog_us);
+    if (watched < 0)
+        log_warn("the watchdog is not served: WATCHDOG_USEC: %s", strerror(-watched));
     if (channel_pair(sockets, true, error) != XOP_OK)
         return false;
     pid_t pid = fork();
@@ -324,7 +336,7 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
         close(sockets[0]);
         close(parent->executable);
         close(parent->signals);
-        _exit(front_main(parent->reload.config, sockets[1]));
+        _exit(front_main(parent->reload.config, sockets[1], watched > 0 ? watchdog_us : 0));
     }
     close(sockets[1]);
     parent->front = sockets[0];

@@ -20,6 +20,7 @@ enum parent_message_type {
     PARENT_KILL,      /* front -> parent: end this generation's worker now */
     PARENT_STATUS,    /* front -> parent: it serves, if only to say why it cannot; for the
                          service manager, what it does in text */
+    PARENT_ALIVE,     /* front -> parent: for the service manager's watchdog */
     PARENT_RELOADED,  /* front -> parent: it uses the configuration that it was sent; or, where text
                          says why it cannot, the one before */
     PARENT_STARTED,   /* parent -> front: value is the pid, or -1 with the reason in text */

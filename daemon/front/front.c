@@ -1,5 +1,6 @@
 #include "front.h"
 
+#include "alive.h"
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
 #include "drain.h"
@@ -119,6 +120,7 @@ static void close_all(struct front *front) {
     tls_close(front->tls);
     inbox_close(&front->inbox);
     drain_close(front);
+    alive_close(front);
     if (front->base)
         event_base_free(front->base);
     free(front->threads);
@@ -126,7 +128,7 @@ static void close_all(struct front *front) {
     pthread_mutex_destroy(&front->lock);
 }
 
-int front_main(const struct config *given, int parent) {
+int front_main(const struct config *given, int parent, uint64_t watchdog_us) {
     struct config config = *given;
     struct front front = {.config = &config, .parent = parent, .started_ns = io_now()};
     struct xop_error error;
@@ -138,7 +140,7 @@ int front_main(const struct config *given, int parent) {
     signal(SIGPIPE, SIG_IGN);
     front.inbox.fd = -1;
     pthread_mutex_init(&front.lock, NULL);
-    if (open_all(&front, &error) != XOP_OK) {
+    if (open_all(&front, &error) != XOP_OK || alive_open(&front, watchdog_us, &error) != XOP_OK) {
         log_error("cannot start: %s", error.message);
         front.exit_status = EX_UNAVAILABLE;
     } else if (!(parent_event =

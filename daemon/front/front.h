@@ -8,7 +8,8 @@
 
 #include "daemon/config.h"
 
-/* Runs until the parent says terminate or is gone; returns the exit status. */
-int front_main(const struct config *config, int parent);
+/* Runs until the parent says terminate or is gone; returns the exit status. watchdog_us: see
+ * alive.h. */
+int front_main(const struct config *config, int parent, uint64_t watchdog_us);
 
 #endif

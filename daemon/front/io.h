@@ -175,6 +175,7 @@ struct io_thread {
     struct event_base *base;
     bool stop;
     struct event *tick;
+    _Atomic uint64_t beat_ns; /* of the last tick */
 
     pthread_mutex_t commands_lock;
     struct command *commands, **commands_tail;

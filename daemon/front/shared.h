@@ -35,6 +35,7 @@ struct front {
     int exit_status;
     bool draining;
     struct drain *drain;
+    struct alive *alive;
 
     pthread_mutex_t lock;
     struct worker_info info;            /* under lock */

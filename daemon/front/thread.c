@@ -202,6 +202,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg) {
     (void)fd, (void)what;
     atomic_store_explicit(&thread->recent_frames, thread->frames, memory_order_relaxed);
     thread->frames = 0;
+    atomic_store_explicit(&thread->beat_ns, io_now(), memory_order_relaxed);
     connection_check_deadlines(thread);
     complete_watch(thread);
 }
@@ -306,6 +307,7 @@ enum xop_status thread_start(struct front *front, uint32_t index, struct xop_err
     thread->front = front;
     thread->config = *front->config;
     thread->index = index;
+    atomic_store(&thread->beat_ns, io_now());
     thread->commands_tail = &thread->commands;
     thread->again_tail = &thread->again;
     thread->internal_tail = &thread->internal;

@@ -26,6 +26,8 @@
 #define SETTLED_NS UINT64_C(2000000000)
 /* How long a worker may take until it is ready: a driver may still be loading for 30 s. */
 #define START_NS UINT64_C(90000000000)
+/* How long a worker that was ended may take to be gone: a driver gives its device back first. */
+#define END_NS UINT64_C(60000000000)
 #define MAX_CATALOGUE (64u << 20)
 
 struct workers {
@@ -33,7 +35,7 @@ struct workers {
     bool ready;                 /* I/O threads were told that it serves */
     bool killed;                /* we had it ended */
     bool stopping;
-    uint64_t started_ns;
+    uint64_t started_ns, killed_ns;
     uint64_t number;
     uint32_t failures; /* ends in a row, each before the worker had settled */
     char backend[16];  /* what `auto` decided the first time */
@@ -66,6 +68,7 @@ static void end_worker(struct front *front, bool blame, const char *why) {
     note_fault(w->current, blame, why);
     atomic_store(&w->current->closed, true);
     w->killed = true;
+    w->killed_ns = io_now();
     tell_parent(front, PARENT_KILL, w->current->number, why, NULL, 0);
 }
 
@@ -453,6 +456,18 @@ static void on_watch(evutil_socket_t fd, short what, void *arg) {
         end_worker(front, true, "its loop stands still");
     else if (!w->ready && now - w->started_ns > START_NS)
         end_worker(front, false, "it did not become ready");
+}
+
+const char *workers_stuck(const struct front *front, uint64_t now) {
+    const struct workers *w = front->workers;
+    if (!w->current)
+        return event_pending(w->pause, EV_TIMEOUT, NULL)
+                   ? NULL
+                   : "there is no worker and none is going to be started";
+    /* One that lives is on_watch's to judge, which ends it if it stands still. */
+    if (w->killed && now > w->killed_ns && now - w->killed_ns > END_NS)
+        return "a worker that was ended is still there";
+    return NULL;
 }
 
 /* ---- Opening and closing ---- */

@@ -50,6 +50,23 @@ def a_worker_that_is_replaced_is_no_second_readiness():
         assert "READY" not in message and "serving on" in message["STATUS"], message
 
 
+def the_watchdog_is_fed_while_a_worker_is_replaced_too():
+    manager = Manager()
+    with Daemon(env={**manager.env, "WATCHDOG_USEC": "2000000"}) as daemon:
+        manager.until(READY="1")
+        for number in (2, 3):
+            manager.until(WATCHDOG="1")
+            os.kill(daemon.worker(), signal.SIGKILL)
+            daemon.wait_for(f"ready: .* generation {number}")
+        manager.until(WATCHDOG="1")
+        assert "no sign of life" not in daemon.log
+
+
+def a_watchdog_that_makes_no_sense_is_said_not_to_be_served():
+    with Daemon(env={"WATCHDOG_USEC": "soon"}) as daemon:
+        daemon.wait_for("WATCHDOG_USEC")
+
+
 def written_to(stream):
     """The log of a daemon that cannot start, with JOURNAL_STREAM made of the pipe by `stream`."""
     reading, writing = os.pipe()
@@ -75,4 +92,6 @@ run([it_says_that_it_is_ready_and_what_it_does,
      it_asks_for_as_much_time_as_its_drain_may_take,
      without_a_device_it_is_ready_to_say_why,
      a_worker_that_is_replaced_is_no_second_readiness,
+     the_watchdog_is_fed_while_a_worker_is_replaced_too,
+     a_watchdog_that_makes_no_sense_is_said_not_to_be_served,
      priorities_are_written_to_the_journal_alone])
