@@ -193,6 +193,24 @@ enum config_scheme config_scheme(const char *address) {
     return (enum config_scheme)i;
 }
 
+bool config_split(char *text, char **host, char **port) {
+    char *colon = strrchr(text, ':');
+    if (!colon || colon == text || !colon[1])
+        return false;
+    *colon = 0;
+    *port = colon + 1;
+    *host = text;
+    if (text[0] == '[') {
+        if (colon[-1] != ']')
+            return false;
+        colon[-1] = 0;
+        *host = text + 1;
+    }
+    char *end;
+    unsigned long number = strtoul(*port, &end, 10);
+    return **port >= '0' && **port <= '9' && !*end && number <= 65535;
+}
+
 static enum xop_status add_listener(struct config *config, const struct key *key, const char *value,
                                     struct xop_error *error) {
     if (config_scheme(value) == CONFIG_NO_SCHEME)
@@ -310,10 +328,11 @@ static enum xop_status default_listener(struct config *config, struct xop_error 
                 : snprintf(address, sizeof address, "unix:/run/xopd/xopd.sock");
     if (n < 0 || (size_t)n >= sizeof address)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "XDG_RUNTIME_DIR is too long");
+    config->listens_by_default = true;
     return config_set(config, "server", "listen", address, error);
 }
 
-static enum xop_status check_tls(const struct config *config, const char *listener,
+enum xop_status config_check_tls(const struct config *config, const char *listener,
                                  struct xop_error *error) {
     if (!*config->tls_cert || !*config->tls_key)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
@@ -339,7 +358,7 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
                 "%.80s is TCP without TLS, which any local user or container can reach: "
                 "set server.insecure_tcp = yes or pass --insecure-tcp to allow it",
                 config->listen[i]);
-        if (scheme == CONFIG_TLS && check_tls(config, config->listen[i], error) != XOP_OK)
+        if (scheme == CONFIG_TLS && config_check_tls(config, config->listen[i], error) != XOP_OK)
             return error->status;
     }
     if ((config->records & (config->records - 1)) != 0)

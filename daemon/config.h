@@ -18,6 +18,7 @@ enum config_scheme { CONFIG_UNIX, CONFIG_TCP, CONFIG_TLS, CONFIG_NO_SCHEME };
 struct config {
     char listen[CONFIG_LISTENERS][CONFIG_STRING];
     uint64_t nlisten;
+    bool listens_by_default; /* none was given */
     bool insecure_tcp;
     uint64_t socket_mode;
     char socket_group[CONFIG_STRING];
@@ -60,6 +61,8 @@ enum xop_status config_set(struct config *config, const char *section, const cha
                            const char *value, struct xop_error *error);
 
 enum config_scheme config_scheme(const char *address);
+/* Splits "host:port" or "[v6]:port" in place; false where it is neither. */
+bool config_split(char *text, char **host, char **port);
 
 /* What no single key shows: combinations, and the listener where none is given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);
@@ -68,6 +71,10 @@ enum xop_status config_finish(struct config *config, struct xop_error *error);
  * or waiting for a restart. note may be NULL. */
 typedef void config_noter(const char *change, bool applied);
 void config_apply(struct config *config, const struct config *fresh, config_noter *note);
+
+/* Whether there is what TLS at that listener needs. */
+enum xop_status config_check_tls(const struct config *config, const char *listener,
+                                 struct xop_error *error);
 
 /* Every key with its type, unit, default, range and meaning, for people. */
 void config_print_help(FILE *out);

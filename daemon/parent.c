@@ -320,7 +320,8 @@ static void raise_limits(void) {
         log_warn("the limit of open files cannot be raised: %s", strerror(errno));
 }
 
-static bool start_front(struct parent *parent, struct xop_error *error) {
+static bool start_front(struct parent *parent, const struct passed *passed,
+                        struct xop_error *error) {
     int sockets[2];
     uint64_t watchdog_us = 0;
     /* And takes the variables away, which are meant for this process alone. */
@@ -336,7 +337,11 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
         close(sockets[0]);
         close(parent->executable);
         close(parent->signals);
-        _exit(front_main(parent->reload.config, sockets[1], watched > 0 ? watchdog_us : 0));
+        const struct front_start start = {.config = parent->reload.config,
+                                          .passed = passed,
+                                          .parent = sockets[1],
+                                          .watchdog_us = watched > 0 ? watchdog_us : 0};
+        _exit(front_main(&start));
     }
     close(sockets[1]);
     parent->front = sockets[0];
@@ -351,17 +356,23 @@ int parent_main(struct config *config, reload_reader *read, const void *user) {
                             .front = -1,
                             .exit_status = EX_OSERR};
     struct xop_error error;
+    struct passed passed;
     parent.executable = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (parent.executable < 0 || !open_signals(&parent)) {
         log_error("cannot start: %s", strerror(errno));
         return EX_OSERR;
     }
+    if (passed_take(&passed, &error) != XOP_OK) {
+        log_error("cannot start: %s", error.message);
+        return EX_UNAVAILABLE;
+    }
     raise_limits();
     keeper_open(&parent.keeper);
-    if (!start_front(&parent, &error)) {
+    if (!start_front(&parent, &passed, &error)) {
         log_error("cannot start the front: %s", error.message);
         return EX_OSERR;
     }
+    passed_close(&passed); /* the front's now */
     while (!parent.ended) {
         struct pollfd ready[2 + PARENT_MAX_WORKERS] = {{parent.signals, POLLIN, 0},
                                                        {parent.front, POLLIN, 0}};

@@ -10,6 +10,9 @@
 /* More than a connection is read for after its write side was shut. */
 #define LEAVE_MS (CONNECTION_LINGER_MS + 500)
 
+/* How long a drain waits for the hello of who has connected. */
+#define GREETING_NS UINT64_C(1000000000)
+
 struct drain {
     bool leaving;
     uint64_t deadline_ns; /* of the step that it is in */
@@ -30,12 +33,24 @@ static bool has_left(const struct front *front) {
     return true;
 }
 
+/* Whether somebody has connected just now and not said hello yet: what this would be answered with
+ * tells more than an end. */
+static bool is_greeting(const struct io_thread *thread) {
+    uint64_t now = io_now();
+    for (const struct connection *c = thread->connections; c; c = c->next)
+        if (!c->greeted && !c->ended && c->state != CONNECTION_CLOSING &&
+            now - c->connected_ns < GREETING_NS)
+            return true;
+    return false;
+}
+
 /* Only the thread itself sees its counters of one moment: between a request's end and its answer
  * another would find both at 0. */
 void drain_note(struct io_thread *thread) {
     if (thread->draining)
-        atomic_store(&thread->settled,
-                     atomic_load(&thread->in_flight) == 0 && atomic_load(&thread->unsent) == 0);
+        atomic_store(&thread->settled, atomic_load(&thread->in_flight) == 0 &&
+                                           atomic_load(&thread->unsent) == 0 &&
+                                           !is_greeting(thread));
     if (thread->leaving)
         atomic_store(&thread->left, !thread->connections);
 }

@@ -128,9 +128,11 @@ static void close_all(struct front *front) {
     pthread_mutex_destroy(&front->lock);
 }
 
-int front_main(const struct config *given, int parent, uint64_t watchdog_us) {
-    struct config config = *given;
-    struct front front = {.config = &config, .parent = parent, .started_ns = io_now()};
+int front_main(const struct front_start *start) {
+    struct config config = *start->config;
+    int parent = start->parent;
+    struct front front = {
+        .config = &config, .parent = parent, .passed = start->passed, .started_ns = io_now()};
     struct xop_error error;
     struct event *parent_event = NULL;
     log_init("front", config.log_level);
@@ -140,7 +142,8 @@ int front_main(const struct config *given, int parent, uint64_t watchdog_us) {
     signal(SIGPIPE, SIG_IGN);
     front.inbox.fd = -1;
     pthread_mutex_init(&front.lock, NULL);
-    if (open_all(&front, &error) != XOP_OK || alive_open(&front, watchdog_us, &error) != XOP_OK) {
+    if (open_all(&front, &error) != XOP_OK ||
+        alive_open(&front, start->watchdog_us, &error) != XOP_OK) {
         log_error("cannot start: %s", error.message);
         front.exit_status = EX_UNAVAILABLE;
     } else if (!(parent_event =

@@ -22,6 +22,7 @@ struct listener {
     int fd;
     enum config_scheme scheme;
     struct event *event;
+    bool passed; /* it outlives us, and what is in its queue with it */
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)]; /* to be removed; empty: none */
     dev_t device; /* of the socket file, to remove no other's */
     ino_t inode;
@@ -162,6 +163,7 @@ static enum xop_status add(struct listeners *ls, int fd, enum config_scheme sche
     listener->fd = fd;
     listener->scheme = scheme;
     listener->path[0] = 0;
+    listener->passed = false;
     listener->event = event_new(ls->front->base, fd, EV_READ | EV_PERSIST, on_accept, ls);
     if (!listener->event || event_add(listener->event, NULL) < 0)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for events");
@@ -264,25 +266,6 @@ fail:
     return error->status;
 }
 
-/* Splits "host:port" or "[v6]:port" in place. */
-static bool split(char *text, char **host, char **port) {
-    char *colon = strrchr(text, ':');
-    if (!colon || colon == text || !colon[1])
-        return false;
-    *colon = 0;
-    *port = colon + 1;
-    *host = text;
-    if (text[0] == '[') {
-        if (colon[-1] != ']')
-            return false;
-        colon[-1] = 0;
-        *host = text + 1;
-    }
-    char *end;
-    unsigned long number = strtoul(*port, &end, 10);
-    return **port >= '0' && **port <= '9' && !*end && number <= 65535;
-}
-
 static enum xop_status open_tcp_one(struct listeners *ls, const struct addrinfo *info,
                                     const char *name, struct xop_error *error) {
     int on = 1, fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -314,7 +297,7 @@ static enum xop_status open_tcp(struct listeners *ls, const char *name, struct x
     char text[CONFIG_STRING], *host, *port;
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
     snprintf(text, sizeof text, "%s", name + 4);
-    if (!split(text, &host, &port))
+    if (!config_split(text, &host, &port))
         return xop_fail(error, XOP_UNAVAILABLE,
                         "%s: %.3s:host:port with a port from 0 to 65535 is expected", name, name);
     int failed = getaddrinfo(*host == '*' ? NULL : host, port, &hints, &found);
@@ -327,14 +310,42 @@ static enum xop_status open_tcp(struct listeners *ls, const char *name, struct x
     return status;
 }
 
+static bool was_passed(const struct front *front, const char *listener) {
+    for (uint32_t i = 0; i < front->passed->count; i++)
+        if (passed_matches(&front->passed->list[i], listener))
+            return true;
+    return false;
+}
+
+static enum xop_status open_passed(struct listeners *ls, const struct passed_socket *socket,
+                                   struct xop_error *error) {
+    static const char *const prefixes[] = {"", "tcp:", "tls:"}; /* the text has that of unix */
+    struct front *front = ls->front;
+    enum config_scheme scheme;
+    if (passed_scheme(socket, front->config, &scheme, error) != XOP_OK)
+        return error->status;
+    if (scheme == CONFIG_TLS && !front->tls && !(front->tls = tls_open(front->config, error)))
+        return error->status;
+    if (add(ls, socket->fd, scheme, error) != XOP_OK)
+        return error->status;
+    ls->list[ls->count - 1].passed = true;
+    log_info("listening on %s%s, which was passed", prefixes[scheme], socket->text);
+    return XOP_OK;
+}
+
 enum xop_status listen_open(struct front *front, struct xop_error *error) {
     struct listeners *ls = front->listeners = calloc(1, sizeof *ls);
     const struct config *config = front->config;
     if (!ls || !(ls->pause = evtimer_new(front->base, on_pause_over, ls)))
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     ls->front = front;
+    for (uint32_t i = 0; i < front->passed->count; i++)
+        if (open_passed(ls, &front->passed->list[i], error) != XOP_OK)
+            return error->status;
     for (uint64_t i = 0; i < config->nlisten; i++) {
         const char *name = config->listen[i];
+        if (was_passed(front, name) || (config->listens_by_default && ls->count > 0))
+            continue;
         enum config_scheme scheme = config_scheme(name);
         if (scheme == CONFIG_TLS && !front->tls && !(front->tls = tls_open(config, error)))
             return error->status;
@@ -348,7 +359,8 @@ enum xop_status listen_open(struct front *front, struct xop_error *error) {
 void listen_finish(struct front *front) {
     struct listeners *ls = front->listeners;
     for (uint32_t i = 0; ls && i < ls->count; i++)
-        for (int turn = 0; turn < BACKLOG / TURN && accept_some(ls, &ls->list[i]); turn++)
+        for (int turn = 0;
+             !ls->list[i].passed && turn < BACKLOG / TURN && accept_some(ls, &ls->list[i]); turn++)
             ;
 }
 

@@ -5,6 +5,7 @@
 #ifndef FRONT_SHARED_H
 #define FRONT_SHARED_H
 
+#include "daemon/passed.h"
 #include "io.h"
 
 #ifndef XOP_VERSION
@@ -29,6 +30,7 @@ struct front {
     struct inbox inbox;
     struct io_thread *threads;
     uint32_t nthreads;
+    const struct passed *passed; /* until they are listened to */
     struct listeners *listeners;
     struct tls *tls; /* NULL where no listener needs it */
     struct workers *workers;

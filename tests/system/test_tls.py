@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """TLS as a client meets it: who is let in, who is not and what the log says of it."""
 
+import fcntl
 import os
 import shutil
 import socket
@@ -276,6 +277,15 @@ def a_reload_reads_certificates_and_the_revocation_list_again():
         assert np.array_equal(before.run("sigmoid", [X])[0], after.run("sigmoid", [X])[0])
 
 
+def a_socket_that_was_passed_speaks_tls():
+    made = socket.create_server(("127.0.0.1", 0))
+    passed = socket.socket(fileno=fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, 50))
+    made.close()
+    with Daemon(config=CONFIG, passed=[("tls", passed)]) as server:
+        works(TlsClient(server, context()))
+        server.wait_for("TLSv1.3 .*CN=alice")
+
+
 def tls_files_that_cannot_be_used_change_nothing():
     with daemon() as server:
         client = TlsClient(server, context())
@@ -336,6 +346,7 @@ run([the_right_certificate_is_served_and_named_in_the_log,
      many_small_requests_in_one_write_are_all_answered,
      files_that_cannot_be_used_are_named,
      a_reload_reads_certificates_and_the_revocation_list_again,
+     a_socket_that_was_passed_speaks_tls,
      tls_files_that_cannot_be_used_change_nothing,
      the_library_verifies_names_and_numbers,
      the_library_refuses_another_authority_and_another_name,

@@ -268,7 +268,8 @@ class Manager:
 class Daemon:
     """xopd on a Unix socket in a directory of its own; a context manager."""
 
-    def __init__(self, *arguments, listen=None, config=None, env=None, ready=True):
+    def __init__(self, *arguments, listen=None, config=None, env=None, ready=True, passed=None):
+        """passed: sockets by names, as a service manager would pass them; listen is then none."""
         self.directory = tempfile.mkdtemp(prefix="xopd-test-")
         self.path = os.path.join(self.directory, "xopd.sock")
         command = [os.path.join(BUILD, "xopd"), "--backend", BACKEND]
@@ -276,12 +277,20 @@ class Daemon:
         if config is not None:
             self.write_config(config)
             command += ["-c", self.file]
-        for address in listen or [f"unix:{self.path}"]:
+        for address in listen or ([] if passed else [f"unix:{self.path}"]):
             command += ["--listen", address]
         command += arguments
+        descriptors = [(socket_.fileno(), name) for name, socket_ in passed or []]
+        if passed:
+            # Only what is to become the daemon knows its process id and may number descriptors.
+            moves = " ".join(f"{3 + i}<&{fd}" for i, (fd, _) in enumerate(descriptors))
+            names = ":".join(name for _, name in descriptors)
+            command = ["bash", "-c", f"exec {moves}; export LISTEN_PID=$$ LISTEN_FDS={len(passed)} "
+                       f"LISTEN_FDNAMES={names}; exec \"$@\"", "bash"] + command
         self.log, self.lines = "", threading.Condition()
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
-                                        env={**os.environ, **(env or {})}, errors="replace")
+                                        env={**os.environ, **(env or {})}, errors="replace",
+                                        pass_fds=[fd for fd, _ in descriptors])
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
         if ready:

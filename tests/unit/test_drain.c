@@ -44,6 +44,24 @@ static void what_is_in_flight_or_unsent_is_waited_for(void **state) {
     assert_true(drain_is_settled(&front));
 }
 
+static void who_has_just_connected_may_say_hello(void **state) {
+    struct connection connection = {.thread = &threads[0], .connected_ns = io_now()};
+    (void)state;
+    threads[0].draining = threads[1].draining = true;
+    threads[0].connections = &connection;
+    drain_note(&threads[0]);
+    drain_note(&threads[1]);
+    assert_false(drain_is_settled(&front));
+    connection.greeted = true;
+    drain_note(&threads[0]);
+    assert_true(drain_is_settled(&front));
+    connection.greeted = false;
+    connection.connected_ns -= UINT64_C(1000000001);
+    drain_note(&threads[0]);
+    assert_true(drain_is_settled(&front));
+    threads[0].connections = NULL;
+}
+
 static void a_thread_has_left_when_its_last_connection_is_gone(void **state) {
     struct connection connection = {.thread = &threads[0]};
     (void)state;
@@ -62,6 +80,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_thread_that_has_not_heard_of_it_is_not_through),
         cmocka_unit_test(what_is_in_flight_or_unsent_is_waited_for),
+        cmocka_unit_test(who_has_just_connected_may_say_hello),
         cmocka_unit_test(a_thread_has_left_when_its_last_connection_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
