@@ -59,21 +59,35 @@ static size_t put_head(char *line, size_t capacity, enum log_level level) {
     return n < 0 ? 0 : (size_t)n;
 }
 
-void log_write(enum log_level level, const char *format, ...) {
+bool log_writes(enum log_level level) {
+    return level <= atomic_load_explicit(&threshold, memory_order_relaxed);
+}
+
+void log_vwrite(enum log_level level, const char *format, va_list args) {
+    static const char cut[] = "...";
     char line[1400];
-    if (level > atomic_load_explicit(&threshold, memory_order_relaxed))
+    if (!log_writes(level))
         return;
-    size_t used = put_head(line, sizeof line, level);
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(line + used, sizeof line - used - 1, format, args);
-    va_end(args);
+    size_t head = put_head(line, sizeof line, level), room = sizeof line - head - 1;
+    int n = vsnprintf(line + head, room, format, args);
     if (n < 0)
         return;
-    used += (size_t)n < sizeof line - used - 1 ? (size_t)n : sizeof line - used - 2;
+    size_t used = head + ((size_t)n < room ? (size_t)n : room - 1);
+    if ((size_t)n >= room)
+        memcpy(line + used - strlen(cut), cut, strlen(cut));
+    for (size_t i = head; i < used; i++)
+        if ((unsigned char)line[i] < ' ' || line[i] == 0x7f)
+            line[i] = ' ';
     line[used++] = '\n';
     /* One write, so that lines of several processes stay whole. A log that is full or gone is no
      * reason to stop serving. */
     ssize_t ignored = write(STDERR_FILENO, line, used);
     (void)ignored;
+}
+
+void log_write(enum log_level level, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    log_vwrite(level, format, args);
+    va_end(args);
 }

@@ -170,6 +170,7 @@ int main(int argc, char **argv) {
 
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return worker_main();
+    log_init("parent", LOG_LEVEL_INFO);
     int usage = parse(argc, argv, &action, &sources.file, &sources.overrides);
     if (usage) {
         fprintf(stderr, "xopd: see xopd --help\n");
@@ -183,13 +184,16 @@ int main(int argc, char **argv) {
     case CHECK: break;
     }
     if (configure(&sources, &config, &error) != XOP_OK) {
-        fprintf(stderr, "xopd: %s\n", error.message);
+        if (action == RUN) /* where a journal reads it, as an error */
+            log_error("the configuration cannot be used: %s", error.message);
+        else
+            fprintf(stderr, "xopd: %s\n", error.message);
         return EX_CONFIG;
     }
     if (action == CHECK) {
         printf("xopd: the configuration is right\n");
         return 0;
     }
-    log_init("parent", config.log_level);
+    log_set_level(config.log_level);
     return parent_main(&config, configure, &sources);
 }

@@ -20,6 +20,20 @@
 #define LINGER_NS (CONNECTION_LINGER_MS * UINT64_C(1000000))
 #define LEAVE_TURNS 64 /* of reading, for what came before the server stops */
 
+void connection_log(const struct connection *c, uint64_t id, enum log_level level,
+                    const char *format, ...) {
+    char text[1024], request[32] = "";
+    va_list args;
+    if (!log_writes(level))
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (id != 0)
+        snprintf(request, sizeof request, " request %llu", (unsigned long long)id);
+    log_write(level, "client %u (%s)%s: %s", c->number, c->peer, request, text);
+}
+
 /* ---- Events ---- */
 
 static void continue_handshake(struct connection *c) {
@@ -27,7 +41,7 @@ static void continue_handshake(struct connection *c) {
     char text[TLS_SUBJECT + 128];
     enum tls_step step = tls_handshake(c->tls, &error);
     if (step == TLS_REFUSED) {
-        log_warn("client %u (%s) refused: %s", c->number, c->peer, error.message);
+        connection_log(c, 0, LOG_LEVEL_WARN, "refused: %s", error.message);
         connection_end(c, "no TLS handshake");
         return;
     }
@@ -37,7 +51,7 @@ static void continue_handshake(struct connection *c) {
     c->handshaking = false;
     c->stage_deadline_ns = io_after_ms(shared_config(c->thread)->hello_timeout_ms);
     tls_describe(c->tls, text, sizeof text);
-    log_info("client %u (%s): %s", c->number, c->peer, text);
+    connection_log(c, 0, LOG_LEVEL_INFO, "%s", text);
     input_arm(c); /* hello may have come along */
 }
 
@@ -64,7 +78,7 @@ void connection_want_write(struct connection *c, bool want) {
     if (want == c->write_armed || c->ended)
         return;
     if ((want ? event_add(&c->write_event, NULL) : event_del(&c->write_event)) < 0)
-        log_error("%s: cannot watch its socket", c->peer);
+        connection_log(c, 0, LOG_LEVEL_ERROR, "its socket cannot be watched");
     c->write_armed = want;
 }
 
@@ -160,14 +174,14 @@ void connection_open(struct io_thread *thread, int fd, const char *peer, bool tl
     event_assign(&c->write_event, thread->base, fd, EV_WRITE | EV_PERSIST, on_write, c);
     link_connection(c);
     input_arm(c);
-    log_info("client %u connected: %s", c->number, c->peer);
+    connection_log(c, 0, LOG_LEVEL_INFO, "connected");
 }
 
 void connection_end(struct connection *c, const char *reason) {
     if (c->ended)
         return;
     c->ended = true;
-    log_info("client %u (%s) ended: %s", c->number, c->peer, reason);
+    connection_log(c, 0, LOG_LEVEL_INFO, "ended: %s", reason);
     if (c->read_armed)
         event_del(&c->read_event);
     if (c->write_armed)
@@ -282,7 +296,7 @@ void connection_check_deadlines(struct io_thread *thread) {
         if (!at_once) {
             struct xop_error error;
             xop_fail(&error, XOP_DEADLINE_EXCEEDED, "%s: the connection is closed", why);
-            log_info("client %u (%s): %s", c->number, c->peer, why);
+            connection_log(c, 0, LOG_LEVEL_INFO, "%s", why);
             connection_close(c, &error);
         } else {
             connection_end(c, why);

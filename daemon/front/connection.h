@@ -37,6 +37,10 @@ void connection_sent(struct connection *connection);
 /* For request.c: a request of it was answered. */
 void connection_answered(struct connection *connection);
 
+/* A line about it, or about its request of that id where id is not 0. */
+void connection_log(const struct connection *connection, uint64_t id, enum log_level level,
+                    const char *format, ...) XOP_PRINTF(4, 5);
+
 /* Deadlines of stages; called a few times a second. */
 void connection_check_deadlines(struct io_thread *thread);
 

@@ -97,7 +97,7 @@ static void begin_body(struct connection *c) {
  * since nobody would know which of its requests went wrong. */
 static bool refuse_header(struct connection *c, const struct message *message,
                           const struct xop_error *error) {
-    log_info("%s: %s", c->peer, error->message);
+    connection_log(c, message->id, LOG_LEVEL_INFO, "refused: %s", error->message);
     stats_add(c->stats.errors, 1);
     /* An id that is in flight already has its own answer to come. */
     if (message->id == 0 || !c->greeted || request_find(c, message->id)) {
@@ -130,7 +130,7 @@ static bool take_header(struct connection *c) {
         if (there < FRAME_PREFIX)
             return false;
         if (frame_read_prefix(at, shared_max_body(thread), &c->prefix, &error) != XOP_OK) {
-            log_info("%s: %s", c->peer, error.message);
+            connection_log(c, 0, LOG_LEVEL_INFO, "refused: %s", error.message);
             connection_close(c, &error);
             return false;
         }
@@ -212,7 +212,7 @@ void input_arm(struct connection *c) {
         return;
     if (want != c->read_armed &&
         (want ? event_add(&c->read_event, NULL) : event_del(&c->read_event)) < 0)
-        log_error("%s: cannot watch its socket", c->peer);
+        connection_log(c, 0, LOG_LEVEL_ERROR, "its socket cannot be watched");
     c->read_armed = want;
     /* What TLS has read of the socket already makes no event of its own. */
     if (want && c->tls && tls_has_pending(c->tls))

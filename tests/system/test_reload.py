@@ -21,7 +21,7 @@ def the_log_level_changes_in_every_process():
         daemon.reload("[log]\nlevel = debug\n")
         daemon.wait_for("debug worker: ")
         daemon.client()
-        daemon.wait_for("debug front: client 2 is ")
+        daemon.wait_for(r"debug front: client 2 \(.*\): it is ")
         daemon.reload("[log]\nlevel = info\n", 'log.level: "info", was "debug"')
         assert serves(client)
 
@@ -95,7 +95,7 @@ def the_command_line_still_comes_first():
     with Daemon("--log-level", "debug", config="[log]\nlevel = info\n") as daemon:
         daemon.reload("[log]\nlevel = error\n[server]\nmax_in_flight = 5\n")
         daemon.client()
-        daemon.wait_for("debug front: client 1 is ")
+        daemon.wait_for(r"debug front: client 1 \(.*\): it is ")
 
 
 def nothing_is_lost_by_any_number_of_reloads():

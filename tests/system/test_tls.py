@@ -203,7 +203,7 @@ def a_handshake_that_stands_still_is_ended():
 def handshakes_count_as_connections():
     with daemon("[server]\nmax_connections = 1\n") as server:
         raw = plain(server)
-        server.wait_for("client 1 connected")
+        server.wait_for(r"client 1 \(.*\): connected")
         assert plain(server).recv(1) == b""
         server.wait_for("refused: there are 1 connections already")
         raw.close()
