@@ -22,7 +22,7 @@
 
 #include <xop/types.h>
 
-#define SEAM_ABI 2u
+#define SEAM_ABI 3u
 #define SEAM_MAX_LANES 64u
 #define SEAM_INLINE_ARGUMENTS 960u /* bytes of tensors and attributes inside a request record */
 
