@@ -11,12 +11,16 @@
 
 enum kind { NUMBER, BYTES, OCTAL, BOOLEAN, STRING, LISTENER, BACKEND, LEVEL };
 
+/* Whether a change takes effect while xopd runs, or at its next start. */
+enum apply { RESTART, LIVE };
+
 struct key {
     const char *section, *name;
     enum kind kind;
     size_t offset;
     uint64_t fallback, min, max;
     const char *unit, *doc;
+    enum apply apply;
 };
 
 #define AT(member) offsetof(struct config, member)
@@ -27,81 +31,88 @@ struct key {
 
 static const struct key keys[] = {
     {"server", "listen", LISTENER, AT(listen), 0, 0, 0, "",
-     "unix:/path, unix:@abstract, tls:host:port or tcp:host:port; may be given several times"},
+     "unix:/path, unix:@abstract, tls:host:port or tcp:host:port; may be given several times",
+     RESTART},
     {"server", "insecure_tcp", BOOLEAN, AT(insecure_tcp), 0, 0, 1, "",
-     "allow TCP without TLS, loopback included: every local user and container can then connect"},
+     "allow TCP without TLS, loopback included: every local user and container can then connect",
+     RESTART},
     {"server", "socket_mode", OCTAL, AT(socket_mode), 0660, 0, 0777, "",
-     "permissions of Unix sockets"},
+     "permissions of Unix sockets", RESTART},
     {"server", "socket_group", STRING, AT(socket_group), 0, 0, 0, "",
-     "group of Unix sockets; empty: the process's"},
-    {"server", "io_threads", NUMBER, AT(io_threads), 1, 1, 64, "",
-     "threads that serve connections"},
+     "group of Unix sockets; empty: the process's", RESTART},
+    {"server", "io_threads", NUMBER, AT(io_threads), 1, 1, 64, "", "threads that serve connections",
+     RESTART},
     {"server", "max_connections", NUMBER, AT(max_connections), 1024, 1, 100000, "",
-     "connections at once"},
+     "connections at once", LIVE},
     {"server", "max_in_flight", NUMBER, AT(max_in_flight), 4096, 1, 65536, "",
-     "unanswered requests of one connection"},
+     "unanswered requests of one connection", LIVE},
     {"server", "hello_timeout_ms", NUMBER, AT(hello_timeout_ms), 5000, 10, 3600000, "ms",
-     "from connecting to hello"},
+     "from connecting to hello", LIVE},
     {"server", "frame_timeout_ms", NUMBER, AT(frame_timeout_ms), 10000, 10, 3600000, "ms",
-     "from a frame's first byte to the end of its header"},
+     "from a frame's first byte to the end of its header", LIVE},
     {"server", "write_timeout_ms", NUMBER, AT(write_timeout_ms), 30000, 10, 3600000, "ms",
-     "grace for a client to take its responses; then they go at min_rate at least"},
+     "grace for a client to take its responses; then they go at min_rate at least", LIVE},
     {"server", "min_rate", BYTES, AT(min_rate), 64 * KIB, 1, GIB, "bytes/s",
-     "a body that comes slower, or responses taken slower, end the connection"},
+     "a body that comes slower, or responses taken slower, end the connection", LIVE},
     {"server", "drain_timeout_ms", NUMBER, AT(drain_timeout_ms), 10000, 0, 3600000, "ms",
-     "to finish accepted requests after SIGTERM"},
+     "to finish accepted requests after SIGTERM", LIVE},
     {"server", "poll_us", NUMBER, AT(io_poll_us), 0, 0, 1000000, "us",
-     "how long an I/O thread polls while requests are frequent; 0 on machines with few cores"},
+     "how long an I/O thread polls while requests are frequent; 0 on machines with few cores",
+     LIVE},
     {"tls", "cert", STRING, AT(tls_cert), 0, 0, 0, "",
-     "file of the server's certificate and those between it and its CA, PEM"},
-    {"tls", "key", STRING, AT(tls_key), 0, 0, 0, "", "file of its private key, PEM, not encrypted"},
+     "file of the server's certificate and those between it and its CA, PEM", LIVE},
+    {"tls", "key", STRING, AT(tls_key), 0, 0, 0, "", "file of its private key, PEM, not encrypted",
+     LIVE},
     {"tls", "client_ca", STRING, AT(tls_client_ca), 0, 0, 0, "",
-     "file of the CA certificates that clients' are verified with, PEM"},
+     "file of the CA certificates that clients' are verified with, PEM", LIVE},
     {"tls", "crl", STRING, AT(tls_crl), 0, 0, 0, "",
-     "file of the client CA's revocation list, PEM; empty: none"},
+     "file of the client CA's revocation list, PEM; empty: none", LIVE},
     {"tls", "require_client_cert", BOOLEAN, AT(tls_require_client_cert), 1, 0, 1, "",
-     "refuse clients that show no certificate"},
+     "refuse clients that show no certificate", LIVE},
     {"tls", "handshake_timeout_ms", NUMBER, AT(tls_handshake_timeout_ms), 5000, 10, 3600000, "ms",
-     "from connecting to the end of the TLS handshake"},
+     "from connecting to the end of the TLS handshake", LIVE},
     {"http", "listen", STRING, AT(http_listen), 0, 0, 0, "",
-     "host:port, in numbers, or unix:/path for metrics, health and the status page; empty: off"},
+     "host:port, in numbers, or unix:/path for metrics, health and the status page; empty: off",
+     RESTART},
     {"http", "max_connections", NUMBER, AT(http_max_connections), 32, 1, 1024, "",
-     "HTTP connections at once; more wait"},
+     "HTTP connections at once; more wait", RESTART},
     {"http", "timeout_ms", NUMBER, AT(http_timeout_ms), 10000, 10, 3600000, "ms",
-     "from an HTTP client's connecting to the end of the answer"},
+     "from an HTTP client's connecting to the end of the answer", RESTART},
     {"device", "backend", BACKEND, AT(backend), 0, 0, 0, "",
-     "auto (a GPU where there is one, otherwise the CPU), cpu or cuda"},
-    {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU"},
+     "auto (a GPU where there is one, otherwise the CPU), cpu or cuda", RESTART},
+    {"device", "index", NUMBER, AT(device), 0, 0, 1023, "", "number of the GPU", RESTART},
     {"device", "inbox", BYTES, AT(inbox_bytes), GIB, 16 * MIB, 16 * TIB, "bytes",
-     "shared memory for requests; pinned with CUDA"},
+     "shared memory for requests; pinned with CUDA", RESTART},
     {"device", "outbox", BYTES, AT(outbox_bytes), GIB, 16 * MIB, 16 * TIB, "bytes",
-     "shared memory for results; pinned with CUDA"},
+     "shared memory for results; pinned with CUDA", RESTART},
     {"device", "resident", BYTES, AT(resident_bytes), 0, 0, 16 * TIB, "bytes",
-     "device memory for resident tensors; 0: half of the device's"},
+     "device memory for resident tensors; 0: half of the device's", LIVE},
     {"device", "attached", BYTES, AT(attached_bytes), 0, 0, 16 * TIB, "bytes",
-     "clients' memory that may be attached, which pins it with CUDA; 0: half of the host's"},
+     "clients' memory that may be attached, which pins it with CUDA; 0: half of the host's", LIVE},
     {"quota", "resident", BYTES, AT(quota_resident_bytes), 0, 0, 16 * TIB, "bytes",
-     "resident tensors of one connection; 0: no limit but device.resident"},
+     "resident tensors of one connection; 0: no limit but device.resident", LIVE},
     {"quota", "attached", BYTES, AT(quota_attached_bytes), 0, 0, 16 * TIB, "bytes",
-     "memory that one connection attaches; 0: no limit but device.attached"},
+     "memory that one connection attaches; 0: no limit but device.attached", LIVE},
     {"device", "records", NUMBER, AT(records), 1024, 16, 65536, "",
-     "requests handed to a worker at once by each I/O thread; a power of two"},
+     "requests handed to a worker at once by each I/O thread; a power of two", RESTART},
     {"device", "streams", NUMBER, AT(streams), 0, 0, 64, "",
-     "groups that run at once; 0: the backend's choice"},
+     "groups that run at once; 0: the backend's choice", RESTART},
     {"device", "threads", NUMBER, AT(threads), 0, 0, 1024, "",
-     "compute threads of the CPU backend; 0: one less than the cores"},
+     "compute threads of the CPU backend; 0: one less than the cores", RESTART},
     {"device", "poll_us", NUMBER, AT(poll_us), 100, 0, 1000000, "us",
-     "how long a worker polls for more work before it sleeps, while work is frequent"},
-    {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most"},
+     "how long a worker polls for more work before it sleeps, while work is frequent", LIVE},
+    {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most",
+     RESTART},
     {"batch", "max_delay_us", NUMBER, AT(batch_max_delay_us), 0, 0, 1000000, "us",
-     "how long a request may wait for company"},
+     "how long a request may wait for company", LIVE},
     {"watchdog", "heartbeat_ms", NUMBER, AT(watchdog_heartbeat_ms), 5000, 100, 3600000, "ms",
-     "a worker whose loop stands still for longer is replaced"},
+     "a worker whose loop stands still for longer is replaced", LIVE},
     {"watchdog", "request_ms", NUMBER, AT(watchdog_request_ms), 60000, 10, 86400000, "ms",
-     "a request that runs longer has its worker replaced"},
+     "a request that runs longer has its worker replaced", LIVE},
     {"operators", "path", STRING, AT(operators_path), 0, 0, 0, "",
-     "directory of operator libraries to load; empty: none"},
-    {"log", "level", LEVEL, AT(log_level), LOG_LEVEL_INFO, 0, 0, "", "error, warn, info or debug"},
+     "directory of operator libraries to load; empty: none", RESTART},
+    {"log", "level", LEVEL, AT(log_level), LOG_LEVEL_INFO, 0, 0, "", "error, warn, info or debug",
+     LIVE},
 };
 #define KEYS (sizeof keys / sizeof *keys)
 
@@ -326,10 +337,11 @@ static enum xop_status default_listener(struct config *config, struct xop_error 
                 : snprintf(address, sizeof address, "unix:/run/xopd/xopd.sock");
     if (n < 0 || (size_t)n >= sizeof address)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "XDG_RUNTIME_DIR is too long");
+    config->listens_by_default = true;
     return config_set(config, "server", "listen", address, error);
 }
 
-static enum xop_status check_tls(const struct config *config, const char *listener,
+enum xop_status config_check_tls(const struct config *config, const char *listener,
                                  struct xop_error *error) {
     if (!*config->tls_cert || !*config->tls_key)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
@@ -375,7 +387,7 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
                 "%.80s is TCP without TLS, which any local user or container can reach: "
                 "set server.insecure_tcp = yes or pass --insecure-tcp to allow it",
                 config->listen[i]);
-        if (scheme == CONFIG_TLS && check_tls(config, config->listen[i], error) != XOP_OK)
+        if (scheme == CONFIG_TLS && config_check_tls(config, config->listen[i], error) != XOP_OK)
             return error->status;
     }
     if ((config->records & (config->records - 1)) != 0)
@@ -384,6 +396,80 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
                         config->records);
     return check_http(config, error);
 }
+
+/* ---- Changes ---- */
+
+static bool is_equal(const struct config *a, const struct config *b, const struct key *key) {
+    const void *left = (const char *)a + key->offset, *right = (const char *)b + key->offset;
+    switch (key->kind) {
+    case NUMBER:
+    case BYTES:
+    case OCTAL: return *(const uint64_t *)left == *(const uint64_t *)right;
+    case BOOLEAN: return *(const bool *)left == *(const bool *)right;
+    case LEVEL: return a->log_level == b->log_level;
+    case STRING:
+    case BACKEND: return strcmp(left, right) == 0;
+    case LISTENER: break;
+    }
+    for (uint64_t i = 0; i < a->nlisten && i < b->nlisten; i++)
+        if (strcmp(a->listen[i], b->listen[i]) != 0)
+            return false;
+    return a->nlisten == b->nlisten;
+}
+
+static void copy_value(struct config *to, const struct config *from, const struct key *key) {
+    const void *value = (const char *)from + key->offset;
+    switch (key->kind) {
+    case NUMBER:
+    case BYTES:
+    case OCTAL: *(uint64_t *)member(to, key) = *(const uint64_t *)value; break;
+    case BOOLEAN: *(bool *)member(to, key) = *(const bool *)value; break;
+    case LEVEL: to->log_level = from->log_level; break;
+    case STRING:
+    case BACKEND: strcpy(member(to, key), value); break;
+    case LISTENER:
+        memcpy(to->listen, from->listen, sizeof to->listen);
+        to->nlisten = from->nlisten;
+        break;
+    }
+}
+
+static void write_value(const struct config *config, const struct key *key, char *out,
+                        size_t capacity) {
+    const void *value = (const char *)config + key->offset;
+    switch (key->kind) {
+    case NUMBER:
+    case BYTES: snprintf(out, capacity, "%" PRIu64, *(const uint64_t *)value); break;
+    case OCTAL: snprintf(out, capacity, "%04" PRIo64, *(const uint64_t *)value); break;
+    case BOOLEAN: snprintf(out, capacity, "%s", *(const bool *)value ? "yes" : "no"); break;
+    case LEVEL: snprintf(out, capacity, "%s", log_level_name(config->log_level)); break;
+    case STRING:
+    case BACKEND: snprintf(out, capacity, "%s", (const char *)value); break;
+    case LISTENER:
+        for (uint64_t i = 0; i < config->nlisten && strlen(out) + 1 < capacity; i++)
+            snprintf(out + strlen(out), capacity - strlen(out), "%s%s", i ? " " : "",
+                     config->listen[i]);
+        break;
+    }
+}
+
+void config_apply(struct config *config, const struct config *fresh, config_noter *note) {
+    for (size_t i = 0; i < KEYS; i++) {
+        char text[2 * CONFIG_STRING + 128], before[CONFIG_STRING] = "", after[CONFIG_STRING] = "";
+        if (is_equal(config, fresh, &keys[i]))
+            continue;
+        write_value(config, &keys[i], before, sizeof before);
+        write_value(fresh, &keys[i], after, sizeof after);
+        snprintf(text, sizeof text, "%s.%s: \"%s\", was \"%s\"", keys[i].section, keys[i].name,
+                 after, before);
+        if (note)
+            note(text, keys[i].apply == LIVE);
+        if (keys[i].apply == LIVE)
+            copy_value(config, fresh, &keys[i]);
+    }
+}
+
+/* ---- Help ---- */
 
 static void print_default(FILE *out, const struct key *key) {
     switch (key->kind) {
@@ -412,6 +498,7 @@ void config_print_help(FILE *out) {
         fprintf(out, "# %s%s%s%s\n#   ", keys[i].doc, *keys[i].unit ? " (" : "", keys[i].unit,
                 *keys[i].unit ? ")" : "");
         print_default(out, &keys[i]);
-        fprintf(out, "\n# %s =\n", keys[i].name);
+        fprintf(out, "%s\n# %s =\n", keys[i].apply == LIVE ? "" : "; needs a restart",
+                keys[i].name);
     }
 }

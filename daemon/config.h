@@ -1,7 +1,8 @@
 /*
- * The configuration: read once by the parent from defaults, a file in INI form and the command
- * line, in this order, and handed to the roles as a plain struct. The table in config.c is the one
- * list of keys, from which parsing, ranges, messages and --help-config come.
+ * The configuration: read by the parent from defaults, a file in INI form and the command line, in
+ * this order, at its start and again on SIGHUP, and handed to the roles as a plain struct. The
+ * table in config.c is the one list of keys, from which parsing, ranges, messages and --help-config
+ * come.
  */
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
@@ -17,6 +18,7 @@ enum config_scheme { CONFIG_UNIX, CONFIG_TCP, CONFIG_TLS, CONFIG_NO_SCHEME };
 struct config {
     char listen[CONFIG_LISTENERS][CONFIG_STRING];
     uint64_t nlisten;
+    bool listens_by_default; /* none was given */
     bool insecure_tcp;
     uint64_t socket_mode;
     char socket_group[CONFIG_STRING];
@@ -66,6 +68,15 @@ bool config_split(char *text, char **host, char **port);
 
 /* What no single key shows: combinations, and the listener where none is given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);
+
+/* Takes from fresh what may change while xopd runs, and has every key noted that differs: applied,
+ * or waiting for a restart. note may be NULL. */
+typedef void config_noter(const char *change, bool applied);
+void config_apply(struct config *config, const struct config *fresh, config_noter *note);
+
+/* Whether there is what TLS at that listener needs. */
+enum xop_status config_check_tls(const struct config *config, const char *listener,
+                                 struct xop_error *error);
 
 /* Every key with its type, unit, default, range and meaning, for people. */
 void config_print_help(FILE *out);

@@ -142,8 +142,16 @@ static int parse(int argc, char **argv, enum action *action, const char **file,
     return 0;
 }
 
-static enum xop_status configure(struct config *config, const char *file,
-                                 const struct overrides *overrides, struct xop_error *error) {
+/* Where the configuration comes from, now and on SIGHUP. */
+struct sources {
+    const char *file;
+    struct overrides overrides;
+};
+
+static enum xop_status configure(const void *user, struct config *config, struct xop_error *error) {
+    const struct sources *sources = user;
+    const struct overrides *overrides = &sources->overrides;
+    const char *file = sources->file;
     bool listeners = false;
     config_defaults(config);
     if (file && config_read(config, file, error) != XOP_OK)
@@ -164,14 +172,14 @@ static enum xop_status configure(struct config *config, const char *file,
 
 int main(int argc, char **argv) {
     enum action action = RUN;
-    const char *file = NULL;
-    struct overrides overrides = {0};
+    struct sources sources = {0};
     struct config config;
     struct xop_error error;
 
     if (argc == 2 && strcmp(argv[1], "--worker") == 0)
         return worker_main();
-    int usage = parse(argc, argv, &action, &file, &overrides);
+    log_init("parent", LOG_LEVEL_INFO);
+    int usage = parse(argc, argv, &action, &sources.file, &sources.overrides);
     if (usage) {
         fprintf(stderr, "xopd: see xopd --help\n");
         return usage;
@@ -183,14 +191,17 @@ int main(int argc, char **argv) {
     case RUN:
     case CHECK: break;
     }
-    if (configure(&config, file, &overrides, &error) != XOP_OK) {
-        fprintf(stderr, "xopd: %s\n", error.message);
+    if (configure(&sources, &config, &error) != XOP_OK) {
+        if (action == RUN) /* where a journal reads it, as an error */
+            log_error("the configuration cannot be used: %s", error.message);
+        else
+            fprintf(stderr, "xopd: %s\n", error.message);
         return EX_CONFIG;
     }
     if (action == CHECK) {
         printf("xopd: the configuration is right\n");
         return 0;
     }
-    log_init("parent", config.log_level);
-    return parent_main(&config);
+    log_set_level(config.log_level);
+    return parent_main(&config, configure, &sources);
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,10 +18,14 @@
 #include <sys/wait.h>
 #include <sysexits.h>
 #include <systemd/sd-daemon.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Above every number that a worker's descriptors get. */
 #define LIFTED (SEAM_FD_LANES + (int)SEAM_MAX_LANES)
+
+/* What it takes to end, beside the drain: leave of connections, and twice a wait for workers. */
+#define STOP_MS 15000u
 
 struct child {
     pid_t pid; /* 0: none */
@@ -29,13 +34,14 @@ struct child {
 };
 
 struct parent {
-    const struct config *config;
-    int executable; /* of this very file, so that an upgrade under our feet changes nothing */
+    struct reload reload; /* and the configuration in force */
+    int executable;       /* of this very file, so that an upgrade under our feet changes nothing */
     int signals;
     int front; /* control socket */
     pid_t front_pid;
     struct child workers[PARENT_MAX_WORKERS];
     struct keeper keeper;
+    bool ready;       /* the service manager knows */
     int terminations; /* SIGTERM or SIGINT so far */
     bool ended;
     int exit_status;
@@ -134,10 +140,43 @@ static void on_kill(struct parent *parent, const struct parent_message *message,
             kill(parent->workers[i].pid, SIGKILL);
 }
 
-static void on_ready(struct parent *parent, const struct parent_message *message, int *fds,
+static void on_status(struct parent *parent, const struct parent_message *message, int *fds,
+                      uint32_t nfds) {
+    char text[sizeof message->text];
+    (void)fds, (void)nfds;
+    snprintf(text, sizeof text, "%s", message->text);
+    for (char *c = text; *c; c++) /* a line of its own would be a message of its own */
+        if ((unsigned char)*c < ' ')
+            *c = ' ';
+    if (sd_notifyf(0, "%sSTATUS=%s", parent->ready ? "" : "READY=1\n", text) < 0)
+        log_warn("the service manager cannot be told: %s", text);
+    parent->ready = true;
+}
+
+/* What systemd wants to hear about a reload, before and after: it waits for the latter. */
+static void notify_reload(const struct parent *parent, bool begins) {
+    struct timespec now;
+    if (!parent->ready)
+        return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (begins)
+        sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64,
+                   (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000);
+    else
+        sd_notify(0, "READY=1");
+}
+
+static void on_alive(struct parent *parent, const struct parent_message *message, int *fds,
                      uint32_t nfds) {
-    (void)parent, (void)fds, (void)nfds;
-    sd_notifyf(0, "READY=1\nSTATUS=%.255s", message->text);
+    (void)parent, (void)message, (void)fds, (void)nfds;
+    sd_notify(0, "WATCHDOG=1");
+}
+
+static void on_reloaded(struct parent *parent, const struct parent_message *message, int *fds,
+                        uint32_t nfds) {
+    (void)fds, (void)nfds;
+    if (!reload_end(&parent->reload, parent->front, message->text))
+        notify_reload(parent, false);
 }
 
 static const struct {
@@ -146,7 +185,9 @@ static const struct {
 } from_front[PARENT_MESSAGE_TYPES] = {
     [PARENT_START] = {on_start, SEAM_FD_LANES - SEAM_FD_CONTROL, CHANNEL_FDS},
     [PARENT_KILL] = {on_kill, 0, 0},
-    [PARENT_READY] = {on_ready, 0, 0},
+    [PARENT_STATUS] = {on_status, 0, 0},
+    [PARENT_ALIVE] = {on_alive, 0, 0},
+    [PARENT_RELOADED] = {on_reloaded, 0, 0},
 };
 
 static void receive_from_front(struct parent *parent) {
@@ -204,10 +245,20 @@ static void reap(struct parent *parent) {
 static void terminate(struct parent *parent) {
     struct parent_message message = {.type = PARENT_TERMINATE, .value = parent->terminations > 0};
     parent->terminations++;
-    sd_notify(0, "STOPPING=1");
+    /* However long a drain is allowed to take, the service manager has to wait for it. */
+    sd_notifyf(0, "STOPPING=1\nEXTEND_TIMEOUT_USEC=%" PRIu64,
+               (parent->reload.config->drain_timeout_ms + STOP_MS) * 1000);
     tell_front(parent, &message);
     if (parent->terminations > 2 && parent->front_pid > 0)
         kill(parent->front_pid, SIGKILL);
+}
+
+static void hang_up(struct parent *parent) {
+    if (parent->terminations > 0)
+        return;
+    notify_reload(parent, true);
+    if (!reload_begin(&parent->reload, parent->front))
+        notify_reload(parent, false);
 }
 
 static void on_signal(struct parent *parent) {
@@ -217,6 +268,7 @@ static void on_signal(struct parent *parent) {
         case SIGCHLD: reap(parent); break;
         case SIGTERM:
         case SIGINT: terminate(parent); break;
+        case SIGHUP: hang_up(parent); break;
         default: log_info("signal %u is ignored", info.ssi_signo); break;
         }
     }
@@ -268,8 +320,14 @@ static void raise_limits(void) {
         log_warn("the limit of open files cannot be raised: %s", strerror(errno));
 }
 
-static bool start_front(struct parent *parent, struct xop_error *error) {
+static bool start_front(struct parent *parent, const struct passed *passed,
+                        struct xop_error *error) {
     int sockets[2];
+    uint64_t watchdog_us = 0;
+    /* And takes the variables away, which are meant for this process alone. */
+    int watched = sd_watchdog_enabled(1, &watchdog_us);
+    if (watched < 0)
+        log_warn("the watchdog is not served: WATCHDOG_USEC: %s", strerror(-watched));
     if (channel_pair(sockets, true, error) != XOP_OK)
         return false;
     pid_t pid = fork();
@@ -279,7 +337,11 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
         close(sockets[0]);
         close(parent->executable);
         close(parent->signals);
-        _exit(front_main(parent->config, sockets[1]));
+        const struct front_start start = {.config = parent->reload.config,
+                                          .passed = passed,
+                                          .parent = sockets[1],
+                                          .watchdog_us = watched > 0 ? watchdog_us : 0};
+        _exit(front_main(&start));
     }
     close(sockets[1]);
     parent->front = sockets[0];
@@ -289,20 +351,28 @@ static bool start_front(struct parent *parent, struct xop_error *error) {
     return pid > 0;
 }
 
-int parent_main(const struct config *config) {
-    struct parent parent = {.config = config, .front = -1, .exit_status = EX_OSERR};
+int parent_main(struct config *config, reload_reader *read, const void *user) {
+    struct parent parent = {.reload = {.config = config, .read = read, .user = user},
+                            .front = -1,
+                            .exit_status = EX_OSERR};
     struct xop_error error;
+    struct passed passed;
     parent.executable = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (parent.executable < 0 || !open_signals(&parent)) {
         log_error("cannot start: %s", strerror(errno));
         return EX_OSERR;
     }
+    if (passed_take(&passed, &error) != XOP_OK) {
+        log_error("cannot start: %s", error.message);
+        return EX_UNAVAILABLE;
+    }
     raise_limits();
     keeper_open(&parent.keeper);
-    if (!start_front(&parent, &error)) {
+    if (!start_front(&parent, &passed, &error)) {
         log_error("cannot start the front: %s", error.message);
         return EX_OSERR;
     }
+    passed_close(&passed); /* the front's now */
     while (!parent.ended) {
         struct pollfd ready[2 + PARENT_MAX_WORKERS] = {{parent.signals, POLLIN, 0},
                                                        {parent.front, POLLIN, 0}};

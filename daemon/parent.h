@@ -10,7 +10,7 @@
 #ifndef DAEMON_PARENT_H
 #define DAEMON_PARENT_H
 
-#include "config.h"
+#include "reload.h"
 
 #define PARENT_MAX_WORKERS 64u
 
@@ -18,10 +18,15 @@ enum parent_message_type {
     PARENT_START = 1, /* front -> parent, with the worker's descriptors in the order of
                          enum seam_descriptor: start a worker for a generation */
     PARENT_KILL,      /* front -> parent: end this generation's worker now */
-    PARENT_READY,     /* front -> parent: tell the service manager; status in text */
+    PARENT_STATUS,    /* front -> parent: it serves, if only to say why it cannot; for the
+                         service manager, what it does in text */
+    PARENT_ALIVE,     /* front -> parent: for the service manager's watchdog */
+    PARENT_RELOADED,  /* front -> parent: it uses the configuration that it was sent; or, where text
+                         says why it cannot, the one before */
     PARENT_STARTED,   /* parent -> front: value is the pid, or -1 with the reason in text */
     PARENT_REAPED,    /* parent -> front: value is the wait status */
     PARENT_TERMINATE, /* parent -> front: drain and exit; value 1: at once */
+    PARENT_RELOAD,    /* parent -> front, with a memfd that holds a struct config: use it */
     PARENT_MESSAGE_TYPES
 };
 
@@ -32,7 +37,8 @@ struct parent_message {
     char text[256];
 };
 
-/* Runs until the daemon ends; returns its exit status. */
-int parent_main(const struct config *config);
+/* Runs until the daemon ends; returns its exit status. read gives the configuration anew; it is
+ * called with user. */
+int parent_main(struct config *config, reload_reader *read, const void *user);
 
 #endif

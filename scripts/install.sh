@@ -10,7 +10,8 @@ if [ "${1:-}" = --uninstall ]; then
         "$root/include/xop/adapter_libevent.h" "$root"/lib/xopd/xop-*.so \
         "$root/share/bash-completion/completions/xopctl" \
         "$root/share/zsh/site-functions/_xopctl" "$root/share/xopd/grafana.json" \
-        "$root/lib/systemd/system/xopd.service" "$root/lib/sysusers.d/xopd.conf" \
+        "$root/lib/systemd/system/xopd.service" \
+        "$root/lib/systemd/system/xopd.socket" "$root/lib/sysusers.d/xopd.conf" \
         "$root/lib/tmpfiles.d/xopd.conf"
     for page in docs/*.[1-8]; do
         rm -f "$root/share/man/man${page##*.}/$(basename "$page")"
@@ -45,6 +46,7 @@ put 644 client/xopctl/completion.zsh share/zsh/site-functions/_xopctl
 put 644 docs/grafana.json share/xopd/grafana.json
 put 644 systemd/xopd.service lib/systemd/system/xopd.service
 sed -i "s|@PREFIX@|${PREFIX:-/usr/local}|" "$root/lib/systemd/system/xopd.service"
+put 644 systemd/xopd.socket lib/systemd/system/xopd.socket
 put 644 systemd/xopd.sysusers lib/sysusers.d/xopd.conf
 put 644 systemd/xopd.tmpfiles lib/tmpfiles.d/xopd.conf
 

@@ -113,12 +113,19 @@ void answer_hello(struct connection *c) {
     send_simple(c, m);
 }
 
+/* Every request that fails can be found by its id, where somebody looks for it. */
+static void note_failure(const struct connection *c, uint64_t id, enum xop_status status,
+                         const char *why) {
+    connection_log(c, id, LOG_LEVEL_DEBUG, "%s: %s", xop_status_name(status), why);
+}
+
 void answer_failure(struct connection *c, uint64_t id, const struct xop_error *error,
                     bool started) {
     struct message *m = blank(MESSAGE_RESULT, id);
     m->status = error->status;
     m->error = error->message;
     m->started = started;
+    note_failure(c, id, error->status, error->message);
     send_simple(c, m);
     m->error = NULL; /* the caller's */
 }
@@ -224,9 +231,10 @@ void answer_result(struct connection *c, const struct request *request,
     m->copy_ns = result->copy_ns;
     m->run_ns = result->run_ns;
     m->batch = result->batch;
-    if (result->status != XOP_OK)
+    if (result->status != XOP_OK) {
         m->error = result->message;
-    else if (request->kind == SEAM_RUN)
+        note_failure(c, request->id, m->status, m->error);
+    } else if (request->kind == SEAM_RUN)
         put_outputs(response, m, request, generation, result);
     else if (request->kind == SEAM_COPY && request->staying->in[0])
         put_piece(response, generation, result);
@@ -246,9 +254,9 @@ void answer_error(struct connection *c, const struct xop_error *error) {
     m->error = NULL; /* the caller's */
 }
 
-void answer_goaway(struct connection *c, const char *why) {
+void answer_goaway(struct connection *c) {
     struct message *m = blank(MESSAGE_GOAWAY, 0);
-    m->error = why;
+    m->error = "this server is about to stop";
     send_simple(c, m);
 }
 

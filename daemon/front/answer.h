@@ -28,7 +28,7 @@ void answer_result(struct connection *connection, const struct request *request,
                    struct generation *generation, const struct seam_result *result);
 /* About the connection: an error after which it is closed, or a notice. */
 void answer_error(struct connection *connection, const struct xop_error *error);
-void answer_goaway(struct connection *connection, const char *why);
+void answer_goaway(struct connection *connection);
 void answer_generation(struct connection *connection, uint64_t generation);
 
 /* Sends what the socket takes now; the rest follows when it takes more. */

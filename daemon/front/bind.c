@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BACKLOG 1024
-
 /* Removes a socket file that nobody listens on any more; refuses anything else. */
 static enum xop_status clear_path(const struct sockaddr_un *address, socklen_t length,
                                   struct xop_error *error) {
@@ -99,7 +97,7 @@ enum xop_status bind_unix(const struct config *config, const char *name, struct 
         note_path(name, bound);
     if (!abstract && set_owner(config, name, error) != XOP_OK)
         goto fail;
-    if (listen(bound->fd, BACKLOG) < 0) {
+    if (listen(bound->fd, BIND_BACKLOG) < 0) {
         xop_fail(error, XOP_UNAVAILABLE, "unix:%s: listen: %s", name, strerror(errno));
         goto fail;
     }
@@ -120,7 +118,8 @@ enum xop_status bind_tcp(const struct addrinfo *info, const char *name, struct b
     if (bound->fd < 0 || setsockopt(bound->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) < 0 ||
         (info->ai_family == AF_INET6 &&
          setsockopt(bound->fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0) ||
-        bind(bound->fd, info->ai_addr, info->ai_addrlen) < 0 || listen(bound->fd, BACKLOG) < 0 ||
+        bind(bound->fd, info->ai_addr, info->ai_addrlen) < 0 ||
+        listen(bound->fd, BIND_BACKLOG) < 0 ||
         getsockname(bound->fd, (struct sockaddr *)&there, &length) < 0) {
         xop_fail(error, XOP_UNAVAILABLE, "%s: %s", name, strerror(errno));
         bind_close(bound);

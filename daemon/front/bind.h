@@ -13,6 +13,8 @@
 #include <sys/un.h>
 #include <xop/types.h>
 
+#define BIND_BACKLOG 1024 /* connections that wait to be accepted */
+
 struct bound {
     int fd;
     char address[160]; /* for people: unix:path, host:port or [host]:port, as it really is */

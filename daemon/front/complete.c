@@ -1,6 +1,7 @@
 #include "complete.h"
 
 #include "answer.h"
+#include "connection.h"
 #include "dispatch.h"
 #include "document.h"
 #include "memory.h"
@@ -259,19 +260,26 @@ static bool judge(struct request *request, const struct generation *generation, 
     if (!launched)
         return true;
     request->deaths++;
+    const char *op = *request->op ? request->op : "a transfer";
     if ((request->alone && generation->blame) || request->deaths >= MAX_DEATHS) {
+        connection_log(request->connection, request->id, LOG_LEVEL_WARN,
+                       "%s: workers end of it, it is given up", op);
         request_fail(request, XOP_DEVICE_FAULT,
                      "the worker ended each time this request ran, the last time alone: %s",
                      generation->fault);
         return false;
     }
     if (!operands_repeatable(request)) {
+        connection_log(request->connection, request->id, LOG_LEVEL_WARN,
+                       "%s: what it was changing is lost with its worker", op);
         request_fail(request, XOP_DATA_LOSS,
                      "the worker ended while this request ran, which changes what it reads, so "
                      "that it cannot be run again: %s",
                      generation->fault);
         return false;
     }
+    connection_log(request->connection, request->id, LOG_LEVEL_DEBUG,
+                   "%s: its worker ended, it runs again alone", op);
     request->alone = true;
     return true;
 }
@@ -308,8 +316,12 @@ void complete_watch(struct io_thread *thread) {
             continue;
         uint64_t launched_ns = atomic_load_explicit(&result->launched_ns, memory_order_relaxed);
         if (launched_ns < now && now - launched_ns > limit) {
-            shared_report(thread, generation, "operator %s ran for more than %llu ms",
-                          thread->records[i]->op, (unsigned long long)(limit / 1000000));
+            const struct request *request = thread->records[i];
+            if (request->connection)
+                connection_log(request->connection, request->id, LOG_LEVEL_WARN,
+                               "%s: it runs for longer than watchdog.request_ms", request->op);
+            shared_report(thread, generation, "operator %s ran for more than %llu ms", request->op,
+                          (unsigned long long)(limit / 1000000));
             return;
         }
     }

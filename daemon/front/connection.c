@@ -17,7 +17,22 @@
 #include <unistd.h>
 
 #define FIRST_FRAME_BYTES 1024u
-#define LINGER_NS UINT64_C(2000000000)
+#define LINGER_NS (CONNECTION_LINGER_MS * UINT64_C(1000000))
+#define LEAVE_TURNS 64 /* of reading, for what came before the server stops */
+
+void connection_log(const struct connection *c, uint64_t id, enum log_level level,
+                    const char *format, ...) {
+    char text[1024], request[32] = "";
+    va_list args;
+    if (!log_writes(level))
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (id != 0)
+        snprintf(request, sizeof request, " request %llu", (unsigned long long)id);
+    log_write(level, "client %u (%s)%s: %s", c->number, c->peer, request, text);
+}
 
 /* ---- Events ---- */
 
@@ -26,7 +41,7 @@ static void continue_handshake(struct connection *c) {
     char text[TLS_SUBJECT + 128];
     enum tls_step step = tls_handshake(c->tls, &error);
     if (step == TLS_REFUSED) {
-        log_warn("client %u (%s) refused: %s", c->number, c->peer, error.message);
+        connection_log(c, 0, LOG_LEVEL_WARN, "refused: %s", error.message);
         stats_add(c->thread->stats.ended[ENDED_TLS], 1);
         connection_end(c, "no TLS handshake");
         return;
@@ -37,7 +52,7 @@ static void continue_handshake(struct connection *c) {
     c->handshaking = false;
     c->stage_deadline_ns = io_after_ms(shared_config(c->thread)->hello_timeout_ms);
     tls_describe(c->tls, text, sizeof text);
-    log_info("client %u (%s): %s", c->number, c->peer, text);
+    connection_log(c, 0, LOG_LEVEL_INFO, "%s", text);
     input_arm(c); /* hello may have come along */
 }
 
@@ -64,7 +79,7 @@ void connection_want_write(struct connection *c, bool want) {
     if (want == c->write_armed || c->ended)
         return;
     if ((want ? event_add(&c->write_event, NULL) : event_del(&c->write_event)) < 0)
-        log_error("%s: cannot watch its socket", c->peer);
+        connection_log(c, 0, LOG_LEVEL_ERROR, "its socket cannot be watched");
     c->write_armed = want;
 }
 
@@ -74,7 +89,8 @@ void connection_sent(struct connection *c) {
         c->stage_deadline_ns = io_now() + LINGER_NS;
         if (c->tls)
             tls_shutdown(c->tls);
-        if (shutdown(c->fd, SHUT_WR) < 0)
+        /* What was sent over a Unix socket is with its peer already. */
+        if (shutdown(c->fd, SHUT_WR) < 0 || (c->is_unix && c->thread->leaving))
             connection_end(c, "closed");
     }
     if (!c->ended)
@@ -159,14 +175,14 @@ void connection_open(struct io_thread *thread, int fd, const char *peer, bool tl
     event_assign(&c->write_event, thread->base, fd, EV_WRITE | EV_PERSIST, on_write, c);
     link_connection(c);
     input_arm(c);
-    log_info("client %u connected: %s", c->number, c->peer);
+    connection_log(c, 0, LOG_LEVEL_INFO, "connected");
 }
 
 void connection_end(struct connection *c, const char *reason) {
     if (c->ended)
         return;
     c->ended = true;
-    log_info("client %u (%s) ended: %s", c->number, c->peer, reason);
+    connection_log(c, 0, LOG_LEVEL_INFO, "ended: %s", reason);
     if (c->read_armed)
         event_del(&c->read_event);
     if (c->write_armed)
@@ -199,7 +215,8 @@ void connection_bury(struct connection *c) {
 static void close_for(struct connection *c, enum stats_ended why, const struct xop_error *error) {
     if (c->state == CONNECTION_CLOSING)
         return;
-    stats_add(c->thread->stats.ended[why], 1);
+    if (why < STATS_ENDED)
+        stats_add(c->thread->stats.ended[why], 1);
     /* The error stands for every answer that is still to come. */
     while (c->requests)
         request_detach(c->requests);
@@ -211,6 +228,27 @@ static void close_for(struct connection *c, enum stats_ended why, const struct x
 
 void connection_close(struct connection *c, const struct xop_error *error) {
     close_for(c, ENDED_PROTOCOL, error);
+}
+
+void connection_leave(struct connection *c) {
+    struct xop_error error;
+    if (c->ended)
+        return;
+    if (c->handshaking || (c->shut && c->is_unix)) {
+        connection_end(c, "the server stops");
+        return;
+    }
+    for (int turn = 0; turn < LEAVE_TURNS && !c->ended && input_read(c); turn++)
+        ;
+    if (c->ended || c->state == CONNECTION_CLOSING)
+        return;
+    if (c->requests) {
+        xop_fail(&error, XOP_UNAVAILABLE, "this server stops, and could not finish in time");
+        close_for(c, STATS_ENDED, &error);
+    }
+    c->state = CONNECTION_CLOSING;
+    c->stage_deadline_ns = io_now() + LINGER_NS;
+    connection_visit(c);
 }
 
 /* Whether bytes come or go so slowly that the connection is given up: after a grace, at least
@@ -274,7 +312,7 @@ void connection_check_deadlines(struct io_thread *thread) {
         if (!at_once) {
             struct xop_error error;
             xop_fail(&error, XOP_DEADLINE_EXCEEDED, "%s: the connection is closed", why);
-            log_info("client %u (%s): %s", c->number, c->peer, why);
+            connection_log(c, 0, LOG_LEVEL_INFO, "%s", why);
             close_for(c, ended, &error);
         } else {
             if (ended != STATS_ENDED)

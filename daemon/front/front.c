@@ -1,9 +1,12 @@
 #include "front.h"
 
+#include "alive.h"
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
+#include "drain.h"
 #include "http.h"
 #include "listen.h"
+#include "reconfigure.h"
 #include "shared.h"
 #include "thread.h"
 #include "tls.h"
@@ -16,8 +19,6 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#define DRAIN_LOOK_MS 20
-
 /* ---- Ending ---- */
 
 static void end(struct front *front, int status) {
@@ -25,48 +26,34 @@ static void end(struct front *front, int status) {
     event_base_loopbreak(front->base);
 }
 
-static bool is_idle(const struct front *front) {
-    for (uint32_t i = 0; i < front->nthreads; i++)
-        if (atomic_load(&front->threads[i].in_flight) > 0 ||
-            atomic_load(&front->threads[i].unsent) > 0)
-            return false;
-    return true;
-}
-
-static void on_drain_timer(evutil_socket_t fd, short what, void *arg) {
-    struct front *front = arg;
-    (void)fd, (void)what;
-    if (is_idle(front) || io_now() > front->drain_deadline_ns)
-        end(front, 0);
-}
-
-/* No new connections, no new requests; what was accepted is finished within a limit. */
-static void drain(struct front *front) {
-    struct timeval often = {0, DRAIN_LOOK_MS * 1000};
-    atomic_store(&front->draining, true);
-    front->drain_deadline_ns = io_now() + front->config->drain_timeout_ms * 1000000;
-    listen_close(front);
-    for (uint32_t i = 0; i < front->nthreads; i++)
-        thread_post(&front->threads[i], THREAD_DRAIN, NULL);
-    log_info("draining");
-    if (event_add(front->drain_timer, &often) < 0)
-        end(front, 0);
-}
-
 /* ---- The parent's messages ---- */
 
-static void on_terminate(struct front *front, const struct parent_message *message) {
+static void on_terminate(struct front *front, const struct parent_message *message, int fd) {
+    (void)fd;
     if (atomic_load(&front->draining) || message->value != 0)
         end(front, 0);
     else
-        drain(front);
+        drain_begin(front);
 }
 
-static void (*const from_parent[PARENT_MESSAGE_TYPES])(struct front *,
-                                                       const struct parent_message *) = {
-    [PARENT_STARTED] = workers_on_parent,
-    [PARENT_REAPED] = workers_on_parent,
-    [PARENT_TERMINATE] = on_terminate,
+static void on_worker(struct front *front, const struct parent_message *message, int fd) {
+    (void)fd;
+    workers_on_parent(front, message);
+}
+
+static void on_reload(struct front *front, const struct parent_message *message, int fd) {
+    (void)message;
+    reconfigure(front, fd);
+}
+
+static const struct {
+    void (*handle)(struct front *, const struct parent_message *, int fd);
+    uint32_t fds;
+} from_parent[PARENT_MESSAGE_TYPES] = {
+    [PARENT_STARTED] = {on_worker, 0},
+    [PARENT_REAPED] = {on_worker, 0},
+    [PARENT_TERMINATE] = {on_terminate, 0},
+    [PARENT_RELOAD] = {on_reload, 1},
 };
 
 static void on_parent(evutil_socket_t fd, short what, void *arg) {
@@ -77,8 +64,9 @@ static void on_parent(evutil_socket_t fd, short what, void *arg) {
     uint32_t nfds;
     size_t bytes;
     bool would_block;
+    int came = -1;
     (void)what;
-    if (channel_receive(fd, packet, &bytes, NULL, 0, &nfds, &would_block, &error) != XOP_OK) {
+    if (channel_receive(fd, packet, &bytes, &came, 1, &nfds, &would_block, &error) != XOP_OK) {
         if (!would_block)
             end(front, EX_SOFTWARE);
         return;
@@ -88,12 +76,15 @@ static void on_parent(evutil_socket_t fd, short what, void *arg) {
         end(front, EX_SOFTWARE);
         return;
     }
-    if (bytes != sizeof message)
-        return;
-    memcpy(&message, packet, sizeof message);
-    message.text[sizeof message.text - 1] = 0;
-    if (message.type < PARENT_MESSAGE_TYPES && from_parent[message.type])
-        from_parent[message.type](front, &message);
+    if (bytes == sizeof message) {
+        memcpy(&message, packet, sizeof message);
+        message.text[sizeof message.text - 1] = 0;
+        if (message.type < PARENT_MESSAGE_TYPES && from_parent[message.type].handle &&
+            nfds == from_parent[message.type].fds)
+            from_parent[message.type].handle(front, &message, came);
+    }
+    if (came >= 0)
+        close(came);
 }
 
 /* ---- Starting ---- */
@@ -103,14 +94,14 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
     front->threads = calloc(config->io_threads, sizeof *front->threads);
     front->op_names = calloc(STATS_SLOTS, sizeof *front->op_names);
     front->base = event_base_new();
-    if (!front->threads || !front->op_names || !front->base ||
-        !(front->drain_timer = event_new(front->base, -1, EV_PERSIST, on_drain_timer, front)))
+    if (!front->threads || !front->op_names || !front->base)
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     /* The last slot counts for operators that got none. */
     strcpy(front->op_names[STATS_SLOTS - 1], SHARED_NO_OP);
     if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
             XOP_OK ||
-        listen_open(front, error) != XOP_OK || workers_open(front, error) != XOP_OK)
+        drain_open(front, error) != XOP_OK || listen_open(front, error) != XOP_OK ||
+        workers_open(front, error) != XOP_OK)
         return error->status;
     for (uint32_t i = 0; i < config->io_threads; i++) {
         if (thread_start(front, i, error) != XOP_OK)
@@ -131,8 +122,8 @@ static void close_all(struct front *front) {
     workers_close(front);
     tls_close(front->tls);
     inbox_close(&front->inbox);
-    if (front->drain_timer)
-        event_free(front->drain_timer);
+    drain_close(front);
+    alive_close(front);
     if (front->base)
         event_base_free(front->base);
     free(front->threads);
@@ -140,19 +131,25 @@ static void close_all(struct front *front) {
     pthread_mutex_destroy(&front->lock);
 }
 
-int front_main(const struct config *config, int parent) {
-    struct front front = {
-        .config = config, .parent = parent, .started_ns = io_now(), .started = time(NULL)};
+int front_main(const struct front_start *start) {
+    struct config config = *start->config;
+    int parent = start->parent;
+    struct front front = {.config = &config,
+                          .parent = parent,
+                          .passed = start->passed,
+                          .started_ns = io_now(),
+                          .started = time(NULL)};
     struct xop_error error;
     struct event *parent_event = NULL;
-    log_init("front", config->log_level);
+    log_init("front", config.log_level);
     prctl(PR_SET_NAME, "xopd-front");
     /* Signals are the parent's to handle; a group's Ctrl-C must not end the front before it drains.
      */
     signal(SIGPIPE, SIG_IGN);
     front.inbox.fd = -1;
     pthread_mutex_init(&front.lock, NULL);
-    if (open_all(&front, &error) != XOP_OK) {
+    if (open_all(&front, &error) != XOP_OK ||
+        alive_open(&front, start->watchdog_us, &error) != XOP_OK) {
         log_error("cannot start: %s", error.message);
         front.exit_status = EX_UNAVAILABLE;
     } else if (!(parent_event =

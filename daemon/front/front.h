@@ -6,9 +6,16 @@
 #ifndef FRONT_FRONT_H
 #define FRONT_FRONT_H
 
-#include "daemon/config.h"
+#include "daemon/passed.h"
+
+struct front_start {
+    const struct config *config;
+    const struct passed *passed;
+    int parent;           /* control socket */
+    uint64_t watchdog_us; /* see alive.h */
+};
 
 /* Runs until the parent says terminate or is gone; returns the exit status. */
-int front_main(const struct config *config, int parent);
+int front_main(const struct front_start *start);
 
 #endif

@@ -30,8 +30,10 @@ static struct request *on_hello(struct connection *c, const struct message *m, u
         message_quote(c->agent, sizeof c->agent, m->agent, strlen(m->agent));
         pthread_mutex_unlock(&c->thread->lock);
     }
-    log_debug("client %u is %s", c->number, c->agent);
+    connection_log(c, 0, LOG_LEVEL_DEBUG, "it is %s", c->agent);
     answer_hello(c);
+    if (c->thread->draining)
+        answer_goaway(c);
     return NULL;
 }
 
@@ -279,7 +281,8 @@ static void answer_describe(struct connection *c, uint64_t id, const char *op) {
 
 static struct request *on_describe(struct connection *c, const struct message *m, uint64_t body) {
     (void)body;
-    if (c->thread->generation || atomic_load(&c->thread->front->unavailable)) {
+    if (c->thread->generation || c->thread->draining ||
+        atomic_load(&c->thread->front->unavailable)) {
         answer_describe(c, m->id, m->op);
     } else {
         /* A worker is starting: this connection waits for it. */
@@ -352,13 +355,14 @@ struct request *handle_message(struct connection *c, const struct message *m, ui
                  !rows[m->type] ? "from a client"
                  : c->greeted   ? "a second time"
                                 : "before hello");
-        log_info("client %u (%s): %s", c->number, c->peer, error.message);
+        connection_log(c, m->id, LOG_LEVEL_INFO, "refused: %s", error.message);
         connection_close(c, &error);
         return NULL;
     }
     if (m->type != MESSAGE_HELLO && request_find(c, m->id)) {
         xop_fail(&error, XOP_INVALID_ARGUMENT, "id: %llu is already in flight",
                  (unsigned long long)m->id);
+        connection_log(c, m->id, LOG_LEVEL_INFO, "refused: %s", error.message);
         /* Answered without that id, which still has its own answer to come. */
         connection_close(c, &error);
         return NULL;

@@ -97,7 +97,7 @@ static void begin_body(struct connection *c) {
  * since nobody would know which of its requests went wrong. */
 static bool refuse_header(struct connection *c, const struct message *message,
                           const struct xop_error *error) {
-    log_info("%s: %s", c->peer, error->message);
+    connection_log(c, message->id, LOG_LEVEL_INFO, "refused: %s", error->message);
     stats_add(c->stats.errors, 1);
     /* An id that is in flight already has its own answer to come. */
     if (message->id == 0 || !c->greeted || request_find(c, message->id)) {
@@ -131,7 +131,7 @@ static bool take_header(struct connection *c) {
         if (there < FRAME_PREFIX)
             return false;
         if (frame_read_prefix(at, shared_max_body(thread), &c->prefix, &error) != XOP_OK) {
-            log_info("%s: %s", c->peer, error.message);
+            connection_log(c, 0, LOG_LEVEL_INFO, "refused: %s", error.message);
             connection_close(c, &error);
             return false;
         }
@@ -213,7 +213,7 @@ void input_arm(struct connection *c) {
         return;
     if (want != c->read_armed &&
         (want ? event_add(&c->read_event, NULL) : event_del(&c->read_event)) < 0)
-        log_error("%s: cannot watch its socket", c->peer);
+        connection_log(c, 0, LOG_LEVEL_ERROR, "its socket cannot be watched");
     c->read_armed = want;
     /* What TLS has read of the socket already makes no event of its own. */
     if (want && c->tls && tls_has_pending(c->tls))
@@ -313,7 +313,7 @@ static void on_end_of_input(struct connection *c, ssize_t got) {
         connection_end(c, "closed");
 }
 
-void input_read(struct connection *c) {
+bool input_read(struct connection *c) {
     uint64_t total = 0;
     c->turn_frames = 0;
     while (total < TURN_BYTES && c->turn_frames < TURN_FRAMES && wants_read(c)) {
@@ -334,6 +334,7 @@ void input_read(struct connection *c) {
             break; /* the socket is most likely empty: save a call */
     }
     input_arm(c);
+    return total > 0;
 }
 
 /* What was held back for output or for requests in flight goes on. */

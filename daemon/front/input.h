@@ -9,8 +9,8 @@
 
 #include "io.h"
 
-/* Reads and works off one turn. */
-void input_read(struct connection *connection);
+/* Reads and works off one turn; false where nothing came. */
+bool input_read(struct connection *connection);
 
 /* Watches the socket, or does not: as the connection wants to be read from or not. */
 void input_arm(struct connection *connection);

@@ -169,6 +169,7 @@ enum { REQUEST_HASH = 4096 };
 
 struct io_thread {
     struct front *front;
+    struct config config; /* its own copy */
     uint32_t index;
     pthread_t pthread;
     struct event_base *base;
@@ -225,8 +226,9 @@ struct io_thread {
     struct response *free_responses;
     struct op_stats (*ops)[XOP_PASS_COUNT]; /* STATS_SLOTS of them */
     struct thread_stats stats;
-    bool draining;
-    bool space_freed; /* in this round, in the inbox */
+    bool draining, leaving;
+    _Atomic bool settled, left; /* how far it is with either; see drain.h */
+    bool space_freed;           /* in this round, in the inbox */
     /* For polling: events of sockets so far, when there was work last, and the mean time between.
      */
     uint64_t events, last_work_ns, gap_ns;

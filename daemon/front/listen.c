@@ -18,6 +18,7 @@ struct listener {
     struct bound bound;
     enum config_scheme scheme;
     struct event *event;
+    bool passed; /* it outlives us, and what is in its queue with it */
 };
 
 struct listeners {
@@ -112,19 +113,14 @@ static void on_pause_over(evutil_socket_t fd, short what, void *arg) {
     set_accepting(arg, true);
 }
 
-static void on_accept(evutil_socket_t fd, short what, void *arg) {
-    struct listeners *ls = arg;
-    const struct listener *listener = NULL;
-    (void)what;
-    for (uint32_t i = 0; i < ls->count; i++)
-        if (ls->list[i].bound.fd == fd)
-            listener = &ls->list[i];
-    for (int i = 0; listener && i < TURN; i++) {
+/* Returns whether there may be more. */
+static bool accept_some(struct listeners *ls, const struct listener *listener) {
+    for (int i = 0; i < TURN; i++) {
         struct sockaddr_storage address;
         socklen_t length = sizeof address;
         char peer[96];
-        int client =
-            accept4(fd, (struct sockaddr *)&address, &length, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int client = accept4(listener->bound.fd, (struct sockaddr *)&address, &length,
+                             SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (client >= 0) {
             describe_peer(listener, client, &address, length, peer, sizeof peer);
             hand_over(ls, client, peer, listener->scheme == CONFIG_TLS);
@@ -138,8 +134,17 @@ static void on_accept(evutil_socket_t fd, short what, void *arg) {
             event_add(ls->pause, &after);
         }
         if (errno != EINTR && errno != ECONNABORTED)
-            return;
+            return false;
     }
+    return true;
+}
+
+static void on_accept(evutil_socket_t fd, short what, void *arg) {
+    struct listeners *ls = arg;
+    (void)what;
+    for (uint32_t i = 0; i < ls->count; i++)
+        if (ls->list[i].bound.fd == fd)
+            accept_some(ls, &ls->list[i]);
 }
 
 /* ---- Opening ---- */
@@ -155,7 +160,7 @@ static enum xop_status add(struct listeners *ls, struct bound *bound, enum confi
     else if (!event || event_add(event, NULL) < 0)
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory for events");
     else {
-        *listener = (struct listener){*bound, scheme, event};
+        *listener = (struct listener){.bound = *bound, .scheme = scheme, .event = event};
         ls->count++;
         if (scheme == CONFIG_UNIX)
             log_info("listening on %s", bound->address);
@@ -201,14 +206,42 @@ static enum xop_status open_tcp(struct listeners *ls, const char *name, struct x
     return status;
 }
 
+static bool was_passed(const struct front *front, const char *listener) {
+    for (uint32_t i = 0; i < front->passed->count; i++)
+        if (passed_matches(&front->passed->list[i], listener))
+            return true;
+    return false;
+}
+
+static enum xop_status open_passed(struct listeners *ls, const struct passed_socket *socket,
+                                   struct xop_error *error) {
+    struct front *front = ls->front;
+    enum config_scheme scheme;
+    if (passed_scheme(socket, front->config, &scheme, error) != XOP_OK)
+        return error->status;
+    if (scheme == CONFIG_TLS && !front->tls && !(front->tls = tls_open(front->config, error)))
+        return error->status;
+    struct bound bound = {.fd = socket->fd};
+    snprintf(bound.address, sizeof bound.address, "%.120s, which was passed", socket->text);
+    if (add(ls, &bound, scheme, error) != XOP_OK)
+        return error->status;
+    ls->list[ls->count - 1].passed = true;
+    return XOP_OK;
+}
+
 enum xop_status listen_open(struct front *front, struct xop_error *error) {
     struct listeners *ls = front->listeners = calloc(1, sizeof *ls);
     const struct config *config = front->config;
     if (!ls || !(ls->pause = evtimer_new(front->base, on_pause_over, ls)))
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     ls->front = front;
+    for (uint32_t i = 0; i < front->passed->count; i++)
+        if (open_passed(ls, &front->passed->list[i], error) != XOP_OK)
+            return error->status;
     for (uint64_t i = 0; i < config->nlisten; i++) {
         const char *name = config->listen[i];
+        if (was_passed(front, name) || (config->listens_by_default && ls->count > 0))
+            continue;
         enum config_scheme scheme = config_scheme(name);
         if (scheme == CONFIG_TLS && !front->tls && !(front->tls = tls_open(config, error)))
             return error->status;
@@ -217,6 +250,15 @@ enum xop_status listen_open(struct front *front, struct xop_error *error) {
             return error->status;
     }
     return XOP_OK;
+}
+
+void listen_finish(struct front *front) {
+    struct listeners *ls = front->listeners;
+    for (uint32_t i = 0; ls && i < ls->count; i++)
+        for (int turn = 0;
+             !ls->list[i].passed && turn < BIND_BACKLOG / TURN && accept_some(ls, &ls->list[i]);
+             turn++)
+            ;
 }
 
 void listen_close(struct front *front) {

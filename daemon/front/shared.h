@@ -1,10 +1,11 @@
 /*
- * What the front's threads share. `config`, `inbox` and the threads themselves are set before the
- * first thread starts; what changes later is atomic or under `lock`.
+ * What the front's threads share. `inbox` and the threads themselves are set before the first
+ * thread starts; what changes later is atomic or under `lock`.
  */
 #ifndef FRONT_SHARED_H
 #define FRONT_SHARED_H
 
+#include "daemon/passed.h"
 #include "io.h"
 
 #include <time.h>
@@ -26,7 +27,7 @@ struct worker_info {
 };
 
 struct front {
-    const struct config *config;
+    struct config *config; /* the main thread's; others have copies: see reconfigure.h */
     struct event_base *base;
     int parent;
     uint64_t started_ns;
@@ -34,6 +35,7 @@ struct front {
     struct inbox inbox;
     struct io_thread *threads;
     uint32_t nthreads;
+    const struct passed *passed; /* until they are listened to */
     struct listeners *listeners;
     struct tls *tls; /* NULL where no listener needs it */
     struct workers *workers;
@@ -42,8 +44,8 @@ struct front {
     _Atomic bool draining;
     struct thread_stats stats; /* the main thread's */
     _Atomic uint64_t beat_ns;  /* when the main loop last had a look at its worker */
-    uint64_t drain_deadline_ns;
-    struct event *drain_timer;
+    struct drain *drain;
+    struct alive *alive;
 
     pthread_mutex_t lock;
     struct worker_info info;            /* under lock */
@@ -63,7 +65,7 @@ struct front {
 };
 
 static inline const struct config *shared_config(const struct io_thread *thread) {
-    return thread->front->config;
+    return &thread->config;
 }
 
 static inline uint64_t shared_max_body(const struct io_thread *thread) {

@@ -4,6 +4,7 @@
 #include "complete.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "drain.h"
 #include "handle.h"
 #include "input.h"
 #include "operands.h"
@@ -136,12 +137,30 @@ static void on_exported(struct io_thread *thread, const struct command *command)
     memory_exported(thread, command->number, command->fd);
 }
 
+static void on_config(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    pthread_mutex_lock(&thread->front->lock);
+    config_apply(&thread->config, thread->front->config, NULL);
+    pthread_mutex_unlock(&thread->front->lock);
+}
+
 static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
+    for (struct connection *c = thread->connections; c; c = c->next) {
+        if (c->ended || c->state == CONNECTION_CLOSING)
+            continue;
+        if (c->greeted)
+            answer_goaway(c);
+        handle_worker_changed(c); /* there will be none to wait for */
+    }
+}
+
+static void on_leave(struct io_thread *thread, const struct command *command) {
+    (void)command;
+    thread->leaving = true;
     for (struct connection *c = thread->connections; c; c = c->next)
-        if (c->greeted && !c->ended && c->state != CONNECTION_CLOSING)
-            answer_goaway(c, "this server is about to stop");
+        connection_leave(c);
 }
 
 static void on_stop(struct io_thread *thread, const struct command *command) {
@@ -155,7 +174,8 @@ static void (*const handlers[])(struct io_thread *, const struct command *) = {
     [THREAD_ADOPT] = on_adopt,       [THREAD_READY] = on_ready,
     [THREAD_GONE] = on_gone,         [THREAD_UNAVAILABLE] = on_unavailable,
     [THREAD_EXPORTED] = on_exported, [THREAD_SPACE] = on_space,
-    [THREAD_DRAIN] = on_drain,       [THREAD_STOP] = on_stop,
+    [THREAD_CONFIG] = on_config,     [THREAD_DRAIN] = on_drain,
+    [THREAD_LEAVE] = on_leave,       [THREAD_STOP] = on_stop,
 };
 
 static void on_commands(evutil_socket_t fd, short what, void *arg) {
@@ -205,7 +225,7 @@ static void note_work(struct io_thread *thread, uint64_t now, bool idle) {
 /* Whether to look again at once instead of sleeping: while the next work is likely to come before a
  * sleeper would be awake, and while the worker has some for a device that needs no core. */
 static bool is_polling(const struct io_thread *thread, uint64_t now) {
-    uint64_t poll_ns = thread->front->config->io_poll_us * 1000, idle = now - thread->last_work_ns;
+    uint64_t poll_ns = thread->config.io_poll_us * 1000, idle = now - thread->last_work_ns;
     if (is_awaiting(thread) && thread->generation->apart)
         return idle < AWAITING_NS;
     return thread->gap_ns < poll_ns && idle < poll_ns;
@@ -234,8 +254,8 @@ static void wait_for_work(struct io_thread *thread) {
 
 static void *run(void *arg) {
     struct io_thread *thread = arg;
-    bool polls = thread->front->config->io_poll_us > 0;
     while (!thread->stop) {
+        bool polls = thread->config.io_poll_us > 0;
         uint64_t events = thread->events;
         bool idle = !is_awaiting(thread);
         uint32_t completed = complete_drain(thread);
@@ -245,6 +265,7 @@ static void *run(void *arg) {
         answer_flush_all(thread);
         /* What flushing let through may have queued more. */
         dispatch_run(thread);
+        drain_note(thread);
         uint64_t now = polls ? io_now() : 0;
         if (!polls || !is_polling(thread, now))
             wait_for_work(thread);
@@ -284,7 +305,9 @@ static bool allocate(struct io_thread *thread, uint32_t records) {
 enum xop_status thread_start(struct front *front, uint32_t index, struct xop_error *error) {
     struct io_thread *thread = &front->threads[index];
     thread->front = front;
+    thread->config = *front->config;
     thread->index = index;
+    atomic_store(&thread->beat_ns, io_now());
     thread->commands_tail = &thread->commands;
     thread->again_tail = &thread->again;
     thread->internal_tail = &thread->internal;
@@ -315,7 +338,7 @@ void thread_join(struct io_thread *thread) {
         next = r->next;
         free(r);
     }
-    for (uint32_t i = 0; i < thread->front->config->records; i++) {
+    for (uint32_t i = 0; i < thread->config.records; i++) {
         if (thread->records[i])
             free(thread->records[i]->long_arguments);
         free(thread->records[i]);

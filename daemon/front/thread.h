@@ -14,7 +14,9 @@ enum thread_command {
     THREAD_UNAVAILABLE, /* there will be no worker for a while: answer what waits */
     THREAD_EXPORTED,    /* a memory's descriptor for a client: fd, number */
     THREAD_SPACE,       /* the inbox has space again */
+    THREAD_CONFIG,      /* the front's configuration has changed */
     THREAD_DRAIN,       /* say goaway, take no new requests */
+    THREAD_LEAVE,       /* answer what has come, then close every connection in order */
     THREAD_STOP         /* end every connection and the thread */
 };
 

@@ -14,7 +14,6 @@
 static const unsigned char protocol[] = "\5xop/1";
 
 struct tls {
-    const struct config *config;
     pthread_mutex_t lock;
     SSL_CTX *context; /* under lock; sessions hold a reference of their own */
 };
@@ -111,7 +110,6 @@ struct tls *tls_open(const struct config *config, struct xop_error *error) {
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
         return NULL;
     }
-    tls->config = config;
     tls->context = load(config, error);
     if (!tls->context) {
         free(tls);
@@ -121,8 +119,8 @@ struct tls *tls_open(const struct config *config, struct xop_error *error) {
     return tls;
 }
 
-enum xop_status tls_reload(struct tls *tls, struct xop_error *error) {
-    SSL_CTX *fresh = load(tls->config, error);
+enum xop_status tls_reload(struct tls *tls, const struct config *config, struct xop_error *error) {
+    SSL_CTX *fresh = load(config, error);
     if (!fresh)
         return error->status;
     pthread_mutex_lock(&tls->lock);

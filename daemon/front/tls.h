@@ -20,13 +20,12 @@ struct tls_session;
 
 enum tls_step { TLS_DONE, TLS_WANTS_READ, TLS_WANTS_WRITE, TLS_REFUSED };
 
-/* Reads all files; INVALID_ARGUMENT names the file and what is wrong with it. The configuration has
- * to outlive it. */
+/* Reads all files; INVALID_ARGUMENT names the file and what is wrong with it. */
 struct tls *tls_open(const struct config *config, struct xop_error *error);
-/* Reads them anew, for connections to come; those there are keep theirs, and tickets from before
- * resume nothing, so that what was revoked is asked for its certificate. Where it fails, all stays
- * as it was. */
-enum xop_status tls_reload(struct tls *tls, struct xop_error *error);
+/* Reads them anew, as config names them now, for connections to come; those there are keep theirs,
+ * and tickets from before resume nothing, so that what was revoked is asked for its certificate.
+ * Where it fails, all stays as it was. */
+enum xop_status tls_reload(struct tls *tls, const struct config *config, struct xop_error *error);
 void tls_close(struct tls *tls); /* NULL is allowed */
 
 /* A session on a non-blocking socket, which stays the caller's; NULL where memory runs out. */

@@ -26,6 +26,8 @@
 #define SETTLED_NS UINT64_C(2000000000)
 /* How long a worker may take until it is ready: a driver may still be loading for 30 s. */
 #define START_NS UINT64_C(90000000000)
+/* How long a worker that was ended may take to be gone: a driver gives its device back first. */
+#define END_NS UINT64_C(60000000000)
 #define MAX_CATALOGUE (64u << 20)
 
 struct workers {
@@ -33,8 +35,7 @@ struct workers {
     bool ready;                 /* I/O threads were told that it serves */
     bool killed;                /* we had it ended */
     bool stopping;
-    bool notified; /* the service manager knows that we are ready */
-    uint64_t started_ns;
+    uint64_t started_ns, killed_ns;
     uint64_t number;
     uint32_t failures; /* ends in a row, each before the worker had settled */
     char backend[16];  /* what `auto` decided the first time */
@@ -76,6 +77,7 @@ static void end_worker(struct front *front, bool blame, const char *why) {
     set_ready(front, false, w->current->fault);
     atomic_store(&w->current->closed, true);
     w->killed = true;
+    w->killed_ns = io_now();
     tell_parent(front, PARENT_KILL, w->current->number, why, NULL, 0);
 }
 
@@ -98,6 +100,27 @@ static char *read_catalogue(int fd, uint32_t bytes) {
     return text;
 }
 
+static struct seam_tuning tuning_of(const struct config *config) {
+    return (struct seam_tuning){.poll_us = (uint32_t)config->poll_us,
+                                .batch_max_delay_us = (uint32_t)config->batch_max_delay_us,
+                                .log_level = (uint32_t)config->log_level};
+}
+
+void workers_reconfigure(struct front *front) {
+    const struct config *config = front->config;
+    struct workers *w = front->workers;
+    struct seam_control head = {SEAM_TUNE, sizeof(struct seam_tuning)};
+    struct seam_tuning tuning = tuning_of(config);
+    struct xop_error error;
+    if (!w->ready || w->killed)
+        return;
+    atomic_store(&front->resident_limit,
+                 config->resident_bytes ? config->resident_bytes : front->info.memory_total / 2);
+    if (channel_send(w->current->control, &head, sizeof head, &tuning, sizeof tuning, NULL, 0,
+                     &error) != XOP_OK)
+        log_warn("the worker keeps its settings: %s", error.message);
+}
+
 static void publish(struct front *front, const struct seam_ready *ready) {
     struct workers *w = front->workers;
     char status[256];
@@ -114,10 +137,8 @@ static void publish(struct front *front, const struct seam_ready *ready) {
     info->reason[0] = 0;
     pthread_mutex_unlock(&front->lock);
     atomic_store(&front->unavailable, false);
-    atomic_store(&front->resident_limit, front->config->resident_bytes
-                                             ? front->config->resident_bytes
-                                             : ready->memory_total / 2);
     w->ready = true;
+    workers_reconfigure(front); /* it was started with what held then */
     for (uint32_t i = 0; i < front->nthreads; i++)
         if (!thread_post(&front->threads[i], THREAD_READY, generation_hold(w->current)))
             abort();
@@ -125,11 +146,9 @@ static void publish(struct front *front, const struct seam_ready *ready) {
              ready->device, ready->runtime, ready->operators,
              (unsigned long long)w->current->number,
              *ready->fallback_reason ? "; no GPU is used: " : "", ready->fallback_reason);
-    if (!w->notified) {
-        snprintf(status, sizeof status, "serving on %s", ready->device);
-        tell_parent(front, PARENT_READY, w->current->number, status, NULL, 0);
-    }
-    w->notified = true;
+    snprintf(status, sizeof status, "serving on %.100s%s%.120s", ready->device,
+             *ready->fallback_reason ? "; no GPU is used: " : "", ready->fallback_reason);
+    tell_parent(front, PARENT_STATUS, w->current->number, status, NULL, 0);
 }
 
 static void on_ready(struct front *front, const void *payload, int *fds) {
@@ -236,10 +255,13 @@ static void on_control(evutil_socket_t fd, short what, void *arg) {
 /* ---- Start ---- */
 
 static void set_unavailable(struct front *front, const char *reason) {
+    char status[256];
     set_ready(front, false, reason);
     atomic_store(&front->unavailable, true);
     for (uint32_t i = 0; i < front->nthreads; i++)
         thread_post(&front->threads[i], THREAD_UNAVAILABLE, NULL);
+    snprintf(status, sizeof status, "no worker, requests are refused: %.200s", reason);
+    tell_parent(front, PARENT_STATUS, front->workers->number, status, NULL, 0);
 }
 
 /* The next try, after a pause that grows with every failure. */
@@ -268,12 +290,10 @@ static void fill_setup(const struct front *front, struct seam_setup *setup) {
         .generation = w->current->number,
         .inbox_bytes = front->inbox.bytes,
         .outbox_bytes = w->current->outbox_bytes,
-        .poll_us = (uint32_t)config->poll_us,
         .batch_max = (uint32_t)config->batch_max,
-        .batch_max_delay_us = (uint32_t)config->batch_max_delay_us,
         .streams = (uint32_t)config->streams,
         .threads = (uint32_t)config->threads,
-        .log_level = (uint32_t)config->log_level,
+        .tuning = tuning_of(config),
     };
     snprintf(setup->backend, sizeof setup->backend, "%.15s",
              *w->backend ? w->backend : config->backend);
@@ -445,6 +465,18 @@ static void on_watch(evutil_socket_t fd, short what, void *arg) {
         end_worker(front, true, "its loop stands still");
     else if (!w->ready && now - w->started_ns > START_NS)
         end_worker(front, false, "it did not become ready");
+}
+
+const char *workers_stuck(const struct front *front, uint64_t now) {
+    const struct workers *w = front->workers;
+    if (!w->current)
+        return event_pending(w->pause, EV_TIMEOUT, NULL)
+                   ? NULL
+                   : "there is no worker and none is going to be started";
+    /* One that lives is on_watch's to judge, which ends it if it stands still. */
+    if (w->killed && now > w->killed_ns && now - w->killed_ns > END_NS)
+        return "a worker that was ended is still there";
+    return NULL;
 }
 
 /* ---- Opening and closing ---- */

@@ -14,6 +14,10 @@ enum xop_status workers_open(struct front *front, struct xop_error *error);
 void workers_start(struct front *front);
 /* A message of the parent about a worker. */
 void workers_on_parent(struct front *front, const struct parent_message *message);
+/* The configuration has changed: what of it the worker may use at once is sent to it. */
+void workers_reconfigure(struct front *front);
+/* Why there is no worker and none is on its way; NULL: there is or will be one. */
+const char *workers_stuck(const struct front *front, uint64_t now);
 /* Asks the worker to exit and starts no other. */
 void workers_stop(struct front *front);
 void workers_close(struct front *front);

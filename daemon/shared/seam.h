@@ -204,6 +204,7 @@ enum seam_control_type {
     SEAM_GIVE,      /* front -> worker: struct seam_memory, with a client's memfd; the record that
                        adopts it comes after it */
     SEAM_EXPORTED,  /* worker -> front: struct seam_memory, with its descriptor */
+    SEAM_TUNE,      /* front -> worker, once it is ready: struct seam_tuning */
     SEAM_CONTROL_TYPES
 };
 
@@ -212,17 +213,22 @@ struct seam_control {
     uint32_t bytes;
 };
 
+/* What may change while a worker runs. */
+struct seam_tuning {
+    uint32_t poll_us;            /* how long the loop polls before it sleeps */
+    uint32_t batch_max_delay_us; /* how long a call may wait for company; 0: not at all */
+    uint32_t log_level;
+};
+
 struct seam_setup {
     uint32_t abi;
     uint32_t lanes, records;
     int32_t device;
     uint64_t generation;
     uint64_t inbox_bytes, outbox_bytes;
-    uint32_t poll_us;            /* how long the loop polls before it sleeps */
-    uint32_t batch_max;          /* calls a launch takes at most */
-    uint32_t batch_max_delay_us; /* how long a call may wait for company; 0: not at all */
-    uint32_t streams, threads;   /* 0: the backend's choice */
-    uint32_t log_level;
+    uint32_t batch_max;        /* calls a launch takes at most */
+    uint32_t streams, threads; /* 0: the backend's choice */
+    struct seam_tuning tuning;
     char backend[16];         /* auto, cpu, cuda */
     char backend_path[256];   /* directory of xop-cpu.so and xop-cuda.so */
     char operators_path[256]; /* directory of further libraries; empty: none */

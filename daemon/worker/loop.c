@@ -53,7 +53,16 @@ void loop_close(struct worker *worker) {
 
 /* ---- Taking in ---- */
 
-/* What the front says: stop, or here is a client's memory. False where there is nothing. */
+static void tune(struct worker *worker, const unsigned char *payload) {
+    struct seam_tuning *tuning = &worker->setup.tuning;
+    memcpy(tuning, payload, sizeof *tuning);
+    log_set_level((enum log_level)tuning->log_level);
+    log_debug("device.poll_us is %u, batch.max_delay_us is %u", tuning->poll_us,
+              tuning->batch_max_delay_us);
+}
+
+/* What the front says: stop, other settings, or here is a client's memory. False where there is
+ * nothing. */
 static bool read_control(struct worker *worker) {
     unsigned char packet[CHANNEL_BYTES];
     struct seam_control head;
@@ -79,6 +88,8 @@ static bool read_control(struct worker *worker) {
     } else if (fd >= 0) {
         close(fd);
     }
+    if (head.type == SEAM_TUNE && bytes == sizeof head + sizeof worker->setup.tuning)
+        tune(worker, packet + sizeof head);
     worker->stop |= head.type == SEAM_STOP;
     return true;
 }
@@ -195,7 +206,8 @@ static bool is_waiting(const struct worker *worker) {
 /* Whether to look again at once instead of sleeping: while the next work is likely to come before a
  * sleeper would be awake, and while a launch is under way on a device that needs no core. */
 static bool is_polling(const struct worker *worker, uint64_t now) {
-    uint64_t poll_ns = (uint64_t)worker->setup.poll_us * 1000, idle = now - worker->last_work_ns;
+    uint64_t poll_ns = (uint64_t)worker->setup.tuning.poll_us * 1000,
+             idle = now - worker->last_work_ns;
     if (worker->in_flight > 0)
         return worker->api->apart && poll_ns > 0 && idle < ASKING_NS;
     return worker->gap_ns < poll_ns && idle < poll_ns;

@@ -73,7 +73,7 @@ uint32_t queue_group_limit(const struct worker *worker, const struct queue *queu
 }
 
 static uint64_t due_ns(const struct worker *worker, const struct queue *queue) {
-    uint64_t delay = (uint64_t)worker->setup.batch_max_delay_us * 1000;
+    uint64_t delay = (uint64_t)worker->setup.tuning.batch_max_delay_us * 1000;
     if (delay == 0 || queue->count >= queue_group_limit(worker, queue))
         return 0;
     return queue->first->accepted_ns + delay;

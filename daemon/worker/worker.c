@@ -205,6 +205,7 @@ int worker_main(void) {
     static struct worker worker; /* large, and one a process */
     struct xop_error error;
     settle_process();
+    log_init("worker", LOG_LEVEL_INFO);
     worker.control = SEAM_FD_CONTROL;
     worker.doorbell = SEAM_FD_DOORBELL;
     worker.keeper = SEAM_FD_KEEPER;
@@ -214,7 +215,7 @@ int worker_main(void) {
     }
     if (fcntl(worker.control, F_SETFL, O_NONBLOCK) < 0)
         log_warn("fcntl: %s", strerror(errno));
-    log_init("worker", (enum log_level)worker.setup.log_level);
+    log_set_level((enum log_level)worker.setup.tuning.log_level);
     if (map_seam(&worker, &error) != XOP_OK || open_while_beating(&worker, &error) != XOP_OK ||
         loop_open(&worker, &error) != XOP_OK || send_ready(&worker, &error) != XOP_OK) {
         send_fault(&worker, XOP_UNAVAILABLE, error.message);

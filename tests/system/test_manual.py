@@ -32,6 +32,18 @@ def every_configuration_key_is_in_its_page():
     assert keys > 20, keys
 
 
+def the_keys_that_need_a_restart_are_named():
+    section, needed, restarts = None, False, set()
+    for line in output(os.path.join(BUILD, "xopd"), "--help-config").splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif match := re.fullmatch(r"# (\w+) =", line):
+            restarts |= {f"{section}.{match.group(1)}"} if needed else set()
+        needed = line.endswith("; needs a restart")
+    paragraph = page("xopd.conf.5").split("These keys need a restart")[1].split("\nA limit")[0]
+    assert set(re.findall(r"\.Li ([\w.]+) [,.]", paragraph)) == restarts, restarts
+
+
 def every_option_of_xopd_is_in_its_page():
     for option in re.findall(r"--([a-z-]+)", output(os.path.join(BUILD, "xopd"), "--help")):
         assert f"-{option}" in page("xopd.8"), option
@@ -82,6 +94,7 @@ def the_table_of_drivers_is_what_doctor_goes_by():
 
 
 run([every_configuration_key_is_in_its_page,
+     the_keys_that_need_a_restart_are_named,
      every_option_of_xopd_is_in_its_page,
      every_verb_and_option_of_xopctl_is_in_its_page,
      completion_offers_every_verb_and_option_of_xopctl,

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """TLS as a client meets it: who is let in, who is not and what the log says of it."""
 
+import fcntl
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -124,16 +126,20 @@ def works(client):
     assert np.array_equal(client.run("square_bias", [X, B])[0], X * X + B)
 
 
-def refused(made, reason):
+def is_refused(server, made, reason):
     """That client is not served, and the log says why."""
+    try:
+        TlsClient(server, made)
+    except (OSError, Closed):
+        pass
+    else:
+        raise AssertionError("it was let in")
+    server.wait_for("refused: .*" + reason)
+
+
+def refused(made, reason):
     with daemon() as server:
-        try:
-            TlsClient(server, made)
-        except (OSError, Closed):
-            pass
-        else:
-            raise AssertionError("it was let in")
-        server.wait_for("refused: .*" + reason)
+        is_refused(server, made, reason)
         works(TlsClient(server, context()))
 
 
@@ -197,7 +203,7 @@ def a_handshake_that_stands_still_is_ended():
 def handshakes_count_as_connections():
     with daemon("[server]\nmax_connections = 1\n") as server:
         raw = plain(server)
-        server.wait_for("client 1 connected")
+        server.wait_for(r"client 1 \(.*\): connected")
         assert plain(server).recv(1) == b""
         server.wait_for("refused: there are 1 connections already")
         raw.close()
@@ -251,6 +257,46 @@ def xopctl(server, *arguments, host="127.0.0.1", ca=CA, certificate=ALICE):
     return done.returncode, done.stdout, done.stderr
 
 
+def a_reload_reads_certificates_and_the_revocation_list_again():
+    bob, crl = CA.issue("bob"), CA.at("other.crl")
+    shutil.copy(CA.at("crl.pem"), crl)
+    config = CONFIG.replace("crl.pem", "other.crl")
+    with Daemon(listen=["tls:127.0.0.1:0"], config=config) as server:
+        before = TlsClient(server, context(bob))
+        CA.revoke(bob[0])
+        # Nothing is read before it is asked for.
+        TlsClient(server, context(bob)).close()
+        shutil.copy(CA.at("crl.pem"), crl)
+        renewed = CA.issue("renewed")
+        server.reload(config.replace(SERVER[0], renewed[0]).replace(SERVER[1], renewed[1]))
+        is_refused(server, context(bob), "certificate revoked")
+        after = TlsClient(server, context(ALICE))
+        subject = dict(pair[0] for pair in after.socket.getpeercert()["subject"])
+        assert subject["commonName"] == "renewed", subject
+        # Who is there stays, whatever its certificate is worth now.
+        assert np.array_equal(before.run("sigmoid", [X])[0], after.run("sigmoid", [X])[0])
+
+
+def a_socket_that_was_passed_speaks_tls():
+    made = socket.create_server(("127.0.0.1", 0))
+    passed = socket.socket(fileno=fcntl.fcntl(made.fileno(), fcntl.F_DUPFD_CLOEXEC, 50))
+    made.close()
+    with Daemon(config=CONFIG, passed=[("tls", passed)]) as server:
+        works(TlsClient(server, context()))
+        server.wait_for("TLSv1.3 .*CN=alice")
+
+
+def tls_files_that_cannot_be_used_change_nothing():
+    with daemon() as server:
+        client = TlsClient(server, context())
+        broken = CONFIG.replace(SERVER[1], ALICE[1]) + "[server]\nmax_connections = 1\n"
+        line = server.reload(broken, "the configuration stays as it was")
+        assert "tls.key" in line and ALICE[1] in line, line
+        other = TlsClient(server, context())  # there may be two, and the key is the old one
+        for one in (client, other):
+            assert one.run("sigmoid", [X])[0].shape == X.shape
+
+
 def the_library_verifies_names_and_numbers():
     with daemon() as server:
         for host in "127.0.0.1", "localhost":
@@ -299,6 +345,9 @@ run([the_right_certificate_is_served_and_named_in_the_log,
      large_tensors_go_both_ways,
      many_small_requests_in_one_write_are_all_answered,
      files_that_cannot_be_used_are_named,
+     a_reload_reads_certificates_and_the_revocation_list_again,
+     a_socket_that_was_passed_speaks_tls,
+     tls_files_that_cannot_be_used_change_nothing,
      the_library_verifies_names_and_numbers,
      the_library_refuses_another_authority_and_another_name,
      the_library_says_why_the_server_refused_it,

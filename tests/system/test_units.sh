@@ -1,5 +1,5 @@
 #!/bin/bash
-# What systemd says of the installed unit: nothing is wrong with it, and little is open. Where there
+# What systemd says of the installed units: nothing is wrong with them, and little is open. Where there
 # is no systemd-analyze, that is said and counts as passed.
 set -u
 build=$(cd "${XOP_BUILD:-build}" && pwd)
@@ -8,14 +8,14 @@ trap 'rm -rf "$directory"' EXIT
 units=$directory/usr/lib/systemd/system
 install_all() {
     install_into "" "$directory/usr"
-    ls "$units/xopd.service" "$directory/usr/lib/sysusers.d/xopd.conf" \
+    ls "$units/xopd.service" "$units/xopd.socket" "$directory/usr/lib/sysusers.d/xopd.conf" \
         "$directory/usr/lib/tmpfiles.d/xopd.conf"
 }
 # Unknown directives are warnings, and leave the exit status 0: any word is one too many.
 verify() {
     local said
     said=$(cd "$units" && systemd-analyze verify --man=no --recursive-errors=no \
-        ./xopd.service 2>&1) && [ -z "$said" ] && return
+        ./xopd.service ./xopd.socket 2>&1) && [ -z "$said" ] && return
     echo "$said"
     return 1
 }
@@ -32,11 +32,11 @@ accounts() {
         [ "$(stat -c %a "$directory/root/run/xopd")" = 755 ]
 }
 
-check "unit, users and directories are installed" install_all
+check "units, users and directories are installed" install_all
 if ! command -v systemd-analyze >/dev/null; then
     echo "ok 2 - # skipped: there is no systemd-analyze here"
     exit 0
 fi
-check "systemd has nothing to say against the unit" verify
+check "systemd has nothing to say against the units" verify
 check "the service has little exposure" security
 check "sysusers and tmpfiles make user, group and directory" accounts

@@ -242,24 +242,55 @@ def faulty_operators():
         yield "--operators", directory
 
 
+class Manager:
+    """Stands where a service manager does: receives what the daemon notifies."""
+
+    def __init__(self):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.path = f"\0xopd-test-{os.getpid()}-{id(self)}"
+        self.socket.bind(self.path)
+        self.socket.settimeout(LIMIT_S)
+        self.env = {"NOTIFY_SOCKET": "@" + self.path[1:]}
+
+    def receive(self):
+        """The next message, as a dictionary."""
+        lines = self.socket.recv(65536).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def until(self, **wanted):
+        """The first message that has all of these."""
+        while True:
+            message = self.receive()
+            if all(message.get(key) == value for key, value in wanted.items()):
+                return message
+
+
 class Daemon:
     """xopd on a Unix socket in a directory of its own; a context manager."""
 
-    def __init__(self, *arguments, listen=None, config=None, env=None, ready=True):
+    def __init__(self, *arguments, listen=None, config=None, env=None, ready=True, passed=None):
+        """passed: sockets by names, as a service manager would pass them; listen is then none."""
         self.directory = tempfile.mkdtemp(prefix="xopd-test-")
         self.path = os.path.join(self.directory, "xopd.sock")
         command = [os.path.join(BUILD, "xopd"), "--backend", BACKEND]
+        self.file = os.path.join(self.directory, "xopd.conf")
         if config is not None:
-            file = os.path.join(self.directory, "xopd.conf")
-            with open(file, "w") as f:
-                f.write(config)
-            command += ["-c", file]
-        for address in listen or [f"unix:{self.path}"]:
+            self.write_config(config)
+            command += ["-c", self.file]
+        for address in listen or ([] if passed else [f"unix:{self.path}"]):
             command += ["--listen", address]
         command += arguments
+        descriptors = [(socket_.fileno(), name) for name, socket_ in passed or []]
+        if passed:
+            # Only what is to become the daemon knows its process id and may number descriptors.
+            moves = " ".join(f"{3 + i}<&{fd}" for i, (fd, _) in enumerate(descriptors))
+            names = ":".join(name for _, name in descriptors)
+            command = ["bash", "-c", f"exec {moves}; export LISTEN_PID=$$ LISTEN_FDS={len(passed)} "
+                       f"LISTEN_FDNAMES={names}; exec \"$@\"", "bash"] + command
         self.log, self.lines = "", threading.Condition()
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True,
-                                        env={**os.environ, **(env or {})}, errors="replace")
+                                        env={**os.environ, **(env or {})}, errors="replace",
+                                        pass_fds=[fd for fd, _ in descriptors])
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
         if ready:
@@ -268,6 +299,18 @@ class Daemon:
             except Exception:
                 self.stop()
                 raise
+
+    def write_config(self, text):
+        with open(self.file, "w") as f:
+            f.write(text)
+
+    def reload(self, text, says="the configuration was read again"):
+        """Has it read another configuration; returns the line of the log that ends this."""
+        with self.lines:
+            before = len(re.findall(says, self.log))
+        self.write_config(text)
+        self.process.send_signal(signal.SIGHUP)
+        return self.wait_for(f".*{says}.*", before + 1).group()
 
     def _read_log(self):
         for line in self.process.stderr:

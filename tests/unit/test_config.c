@@ -158,6 +158,48 @@ static void http_takes_numeric_addresses_and_paths(void **state) {
     }
 }
 
+static char changes[1024];
+
+static void note(const char *change, bool applied) {
+    size_t used = strlen(changes);
+    snprintf(changes + used, sizeof changes - used, "%c %s\n", applied ? '+' : '-', change);
+}
+
+static void what_may_change_is_taken_over_and_the_rest_is_named(void **state) {
+    struct config config, fresh;
+    struct xop_error error;
+    const char *before = "[server]\nlisten = unix:/a\nlisten = unix:/b\nsocket_mode = 0600\n"
+                         "max_connections = 5\n[tls]\ncert = old\n[device]\nbackend = cpu\n"
+                         "inbox = 16M\n[log]\nlevel = warn\n";
+    const char *after = "[server]\nlisten = unix:/a\nsocket_mode = 0660\nmax_connections = 6\n"
+                        "[tls]\ncert = new\nrequire_client_cert = no\n[device]\nbackend = cuda\n"
+                        "inbox = 32M\n[log]\nlevel = debug\n";
+    (void)state;
+    assert_int_equal(read_text(&config, before, strlen(before), &error), XOP_OK);
+    assert_int_equal(read_text(&fresh, after, strlen(after), &error), XOP_OK);
+    config_apply(&config, &fresh, note);
+    assert_string_equal(changes, "- server.listen: \"unix:/a\", was \"unix:/a unix:/b\"\n"
+                                 "- server.socket_mode: \"0660\", was \"0600\"\n"
+                                 "+ server.max_connections: \"6\", was \"5\"\n"
+                                 "+ tls.cert: \"new\", was \"old\"\n"
+                                 "+ tls.require_client_cert: \"no\", was \"yes\"\n"
+                                 "- device.backend: \"cuda\", was \"cpu\"\n"
+                                 "- device.inbox: \"33554432\", was \"16777216\"\n"
+                                 "+ log.level: \"debug\", was \"warn\"\n");
+    assert_int_equal(config.nlisten, 2);
+    assert_int_equal(config.socket_mode, 0600);
+    assert_int_equal(config.max_connections, 6);
+    assert_string_equal(config.tls_cert, "new");
+    assert_false(config.tls_require_client_cert);
+    assert_string_equal(config.backend, "cpu");
+    assert_int_equal(config.inbox_bytes, 16 << 20);
+    assert_int_equal(config.log_level, LOG_LEVEL_DEBUG);
+    /* What was taken over is no change any more. */
+    changes[0] = 0;
+    config_apply(&config, &fresh, note);
+    assert_null(strchr(changes, '+'));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_sets_keys_in_their_units),
@@ -167,6 +209,7 @@ int main(void) {
         cmocka_unit_test(tls_needs_a_certificate_and_somebody_to_verify_clients_with),
         cmocka_unit_test(there_is_a_listener_by_default),
         cmocka_unit_test(http_takes_numeric_addresses_and_paths),
+        cmocka_unit_test(what_may_change_is_taken_over_and_the_rest_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,7 +99,7 @@ static void reloading_serves_new_files_and_drops_nobody(void **state) {
     SSL_SESSION *session = SSL_get1_session(old.client);
 
     issue("second");
-    assert_int_equal(tls_reload(tls, &error), XOP_OK);
+    assert_int_equal(tls_reload(tls, &config, &error), XOP_OK);
     talks(&old);
     connect_pair(tls, &new, session);
     serves_as(&new, "second");
@@ -108,7 +108,7 @@ static void reloading_serves_new_files_and_drops_nobody(void **state) {
     FILE *key = fopen(config.tls_key, "w");
     assert_non_null(key);
     fclose(key);
-    assert_int_equal(tls_reload(tls, &error), XOP_INVALID_ARGUMENT);
+    assert_int_equal(tls_reload(tls, &config, &error), XOP_INVALID_ARGUMENT);
     assert_non_null(strstr(error.message, config.tls_key));
     connect_pair(tls, &last, NULL);
     serves_as(&last, "second");

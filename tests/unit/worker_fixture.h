@@ -372,9 +372,8 @@ static inline int open_with(const struct xop_library *library, uint32_t delay_us
                                    .records = RECORDS,
                                    .inbox_bytes = INBOX,
                                    .outbox_bytes = OUTBOX,
-                                   .poll_us = 20,
-                                   .batch_max = 256,
-                                   .batch_max_delay_us = delay_us};
+                                   .tuning = {.poll_us = 20, .batch_max_delay_us = delay_us},
+                                   .batch_max = 256};
     seam_view(w->header, 0, RECORDS, &w->lanes[0]);
     seam_view(w->header, 0, RECORDS, &front.lane);
     front.inbox = aligned_alloc(64, INBOX);
