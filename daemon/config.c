@@ -7,7 +7,19 @@
 #include <string.h>
 #include <unistd.h>
 
-enum kind { NUMBER, BYTES, OCTAL, BOOLEAN, STRING, LISTENER, BACKEND, LEVEL };
+enum kind {
+    NUMBER,
+    BYTES,
+    OCTAL,
+    BOOLEAN,
+    STRING,
+    LISTENER,
+    BACKEND,
+    LEVEL,
+    MATCH,
+    ROLE,
+    PRIORITY
+};
 
 struct key {
     const char *section, *name;
@@ -18,6 +30,10 @@ struct key {
 };
 
 #define AT(member) offsetof(struct config, member)
+/* Keys of a policy, of which there may be many: their offsets are those in a struct policy_rule. */
+#define POLICY "policy NAME"
+#define POLICY_BYTES strlen("policy ")
+#define LIMIT(member) offsetof(struct policy_rule, limits.member)
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)
 #define GIB (MIB * 1024)
@@ -50,6 +66,8 @@ static const struct key keys[] = {
      "to finish accepted requests after SIGTERM"},
     {"server", "poll_us", NUMBER, AT(io_poll_us), 0, 0, 1000000, "us",
      "how long an I/O thread polls while requests are frequent; 0 on machines with few cores"},
+    {"server", "tokens", STRING, AT(tokens), 0, 0, 0, "",
+     "file with a name and a token in each line, for policies to match; empty: none"},
     {"tls", "cert", STRING, AT(tls_cert), 0, 0, 0, "",
      "file of the server's certificate and those between it and its CA, PEM"},
     {"tls", "key", STRING, AT(tls_key), 0, 0, 0, "", "file of its private key, PEM, not encrypted"},
@@ -84,6 +102,26 @@ static const struct key keys[] = {
      "compute threads of the CPU backend; 0: one less than the cores"},
     {"device", "poll_us", NUMBER, AT(poll_us), 100, 0, 1000000, "us",
      "how long a worker polls for more work before it sleeps, while work is frequent"},
+    {POLICY, "match", MATCH, 0, 0, 0, 0, "",
+     "uid:N, user:NAME, gid:N, group:NAME, token:NAME, cert:SUBJECT, san:TYPE:NAME, anonymous or "
+     "any; may be given several times"},
+    {POLICY, "role", ROLE, 0, 0, 0, 0, "", "use, admin or none"},
+    {POLICY, "connections", NUMBER, LIMIT(most[QUOTA_CONNECTIONS]), 0, 0, 100000, "",
+     "connections of an identity; 0: no limit"},
+    {POLICY, "in_flight", NUMBER, LIMIT(most[QUOTA_IN_FLIGHT]), 0, 0, 1000000, "",
+     "unanswered requests of an identity; 0: no limit"},
+    {POLICY, "inbox", BYTES, LIMIT(most[QUOTA_INBOX]), 0, 0, 16 * TIB, "bytes",
+     "of an identity's requests in the inbox; 0: no limit"},
+    {POLICY, "resident", BYTES, LIMIT(most[QUOTA_RESIDENT]), 0, 0, 16 * TIB, "bytes",
+     "resident tensors of an identity; 0: no limit"},
+    {POLICY, "attached", BYTES, LIMIT(most[QUOTA_ATTACHED]), 0, 0, 16 * TIB, "bytes",
+     "memory that an identity attaches; 0: no limit"},
+    {POLICY, "rate", NUMBER, LIMIT(rate), 0, 0, 1000000000, "requests/s",
+     "requests of an identity; 0: no limit"},
+    {POLICY, "burst", NUMBER, LIMIT(burst), 0, 0, 1000000000, "",
+     "requests that it may send at once; 0: those of a second"},
+    {POLICY, "priority", PRIORITY, LIMIT(priority), 0, 0, 0, "",
+     "highest priority of an identity's requests, to which higher ones are lowered"},
     {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most"},
     {"batch", "max_delay_us", NUMBER, AT(batch_max_delay_us), 0, 0, 1000000, "us",
      "how long a request may wait for company"},
@@ -96,14 +134,18 @@ static const struct key keys[] = {
     {"log", "level", LEVEL, AT(log_level), LOG_LEVEL_INFO, 0, 0, "", "error, warn, info or debug"},
 };
 #define KEYS (sizeof keys / sizeof *keys)
+_Static_assert(sizeof keys / sizeof *keys <= 64, "policy_rule.given has a bit for each key");
 
-static void *member(struct config *config, const struct key *key) {
-    return (char *)config + key->offset;
-}
+/* In the configuration or in a policy. */
+static void *member(void *whole, const struct key *key) { return (char *)whole + key->offset; }
+
+static bool is_policy(const char *section) { return strncmp(section, POLICY, POLICY_BYTES) == 0; }
 
 void config_defaults(struct config *config) {
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < KEYS; i++) {
+        if (is_policy(keys[i].section))
+            continue; /* policy_rule has theirs */
         switch (keys[i].kind) {
         case NUMBER:
         case BYTES:
@@ -112,7 +154,10 @@ void config_defaults(struct config *config) {
         case LEVEL: config->log_level = (enum log_level)keys[i].fallback; break;
         case BACKEND: strcpy(config->backend, "auto"); break;
         case STRING:
-        case LISTENER: break;
+        case LISTENER:
+        case MATCH:
+        case ROLE:
+        case PRIORITY: break;
         }
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -216,6 +261,18 @@ static enum xop_status set_backend(struct config *config, const struct key *key,
     return set_string(config->backend, key, value, error);
 }
 
+static enum xop_status set_priority(int64_t *out, const struct key *key, const char *value,
+                                    struct xop_error *error) {
+    char *end;
+    long number = strtol(value, &end, 10);
+    if (end == value || *end || number < -8 || number > POLICY_PRIORITY)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s.%s is \"%.40s\": a number from -8 to %d is allowed", key->section,
+                        key->name, value, POLICY_PRIORITY);
+    *out = number;
+    return XOP_OK;
+}
+
 static enum xop_status set(struct config *config, const struct key *key, const char *value,
                            struct xop_error *error) {
     switch (key->kind) {
@@ -227,6 +284,9 @@ static enum xop_status set(struct config *config, const struct key *key, const c
     case LISTENER: return add_listener(config, key, value, error);
     case BACKEND: return set_backend(config, key, value, error);
     case LEVEL: return set_level(config, key, value, error);
+    case MATCH:
+    case ROLE:
+    case PRIORITY: break; /* a policy's */
     }
     return XOP_INTERNAL;
 }
@@ -241,9 +301,33 @@ static const struct key *find(const char *section, const char *name) {
 enum xop_status config_set(struct config *config, const char *section, const char *name,
                            const char *value, struct xop_error *error) {
     const struct key *key = find(section, name);
-    if (!key)
+    if (!key || is_policy(section))
         return xop_fail(error, XOP_INVALID_ARGUMENT, "%.60s.%.60s is no key", section, name);
     return set(config, key, value, error);
+}
+
+/* A key of a policy, for which section names it. */
+static enum xop_status set_policy(struct config *config, const char *section, const char *name,
+                                  const char *value, struct xop_error *error) {
+    const struct key *key = find(POLICY, name);
+    struct policy_rule *rule = policy_rule(&config->policy, section + POLICY_BYTES, error);
+    if (!rule)
+        return error->status;
+    if (!key)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%.60s.%.60s is no key (xopd --help-config lists them)", section, name);
+    if (key->kind == MATCH)
+        return policy_add_match(&config->policy, rule, value, error);
+    struct key own = *key; /* as messages are to name it */
+    own.section = section;
+    if (rule->given >> (key - keys) & 1)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s is given twice", section, name);
+    rule->given |= UINT64_C(1) << (key - keys);
+    switch (key->kind) {
+    case ROLE: return policy_set_role(rule, value, error);
+    case PRIORITY: return set_priority(member(rule, key), &own, value, error);
+    default: return set_number(member(rule, key), &own, value, error);
+    }
 }
 
 struct reading {
@@ -260,14 +344,16 @@ static int read_line(void *user, const char *section, const char *name, const ch
     const struct key *key = find(section, name);
     if (reading->failed)
         return 1;
-    if (!key)
+    if (is_policy(section))
+        status = set_policy(reading->config, section, name, value, &error);
+    else if (!key)
         status = xop_fail(&error, XOP_INVALID_ARGUMENT,
                           "%.60s.%.60s is no key (xopd --help-config lists them)", section, name);
     else if (reading->seen[key - keys] && key->kind != LISTENER)
         status = xop_fail(&error, XOP_INVALID_ARGUMENT, "%s.%s is given twice", section, name);
     else
         status = set(reading->config, key, value, &error);
-    if (key)
+    if (key && !is_policy(section))
         reading->seen[key - keys] = true;
     if (status != XOP_OK) {
         reading->failed = true;
@@ -336,7 +422,9 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "device.records is %" PRIu64 ": a power of two is allowed",
                         config->records);
-    return XOP_OK;
+    if (*config->tokens && policy_read_tokens(&config->policy, config->tokens, error) != XOP_OK)
+        return error->status;
+    return policy_finish(&config->policy, error);
 }
 
 static void print_default(FILE *out, const struct key *key) {
@@ -353,8 +441,11 @@ static void print_default(FILE *out, const struct key *key) {
     case BOOLEAN: fprintf(out, "default %s", key->fallback ? "yes" : "no"); break;
     case BACKEND: fprintf(out, "default auto"); break;
     case LEVEL: fprintf(out, "default info"); break;
+    case PRIORITY: fprintf(out, "default %d, -8 to %d", POLICY_PRIORITY, POLICY_PRIORITY); break;
     case STRING:
     case LISTENER: fprintf(out, "default none"); break;
+    case MATCH:
+    case ROLE: fprintf(out, "has to be given"); break;
     }
 }
 

@@ -6,6 +6,7 @@
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
 
+#include "daemon/front/policy.h"
 #include "log.h"
 
 #define CONFIG_LISTENERS 16
@@ -36,7 +37,9 @@ struct config {
     uint64_t streams, threads, poll_us;
 
     uint64_t quota_resident_bytes,
-        quota_attached_bytes; /* a connection's; 0: no limit of its own */
+        quota_attached_bytes;   /* a connection's; 0: no limit of its own */
+    char tokens[CONFIG_STRING]; /* file; empty: none */
+    struct policy policy;       /* with tokens as they were read, see policy.h */
 
     uint64_t batch_max, batch_max_delay_us;
     uint64_t watchdog_heartbeat_ms, watchdog_request_ms;
@@ -60,7 +63,8 @@ enum xop_status config_set(struct config *config, const char *section, const cha
 
 enum config_scheme config_scheme(const char *address);
 
-/* What no single key shows: combinations, and the listener where none is given. */
+/* What no single key shows: combinations, tokens, and the listener and policies where none are
+ * given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);
 
 /* Every key with its type, unit, default, range and meaning, for people. */
