@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include "admit.h"
 #include "answer.h"
 #include "dispatch.h"
 #include "input.h"
@@ -165,7 +166,6 @@ void connection_end(struct connection *c, const char *reason) {
     if (c->ended)
         return;
     c->ended = true;
-    log_info("client %u (%s) ended: %s", c->number, c->peer, reason);
     if (c->read_armed)
         event_del(&c->read_event);
     if (c->write_armed)
@@ -176,6 +176,8 @@ void connection_end(struct connection *c, const char *reason) {
     context_close_all(c);
     resident_close_all(c);
     memory_detach_all(c);
+    admit_leave(c); /* what the worker still has of it is counted apart */
+    log_info("client %u (%s) ended: %s", c->number, c->peer, reason);
     answer_drop(c);
     dispatch_deactivate(c);
     input_end(c);

@@ -1,5 +1,6 @@
 #include "front.h"
 
+#include "admit.h"
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
 #include "listen.h"
@@ -107,7 +108,8 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     /* The last slot counts for operators that got none. */
     strcpy(front->op_names[STATS_SLOTS - 1], "(others)");
-    if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
+    if (admit_load(front, &config->policy, error) != XOP_OK ||
+        inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
             XOP_OK ||
         listen_open(front, error) != XOP_OK || workers_open(front, error) != XOP_OK)
         return error->status;
@@ -128,6 +130,7 @@ static void close_all(struct front *front) {
     workers_close(front);
     tls_close(front->tls);
     inbox_close(&front->inbox);
+    identity_close(&front->identities);
     if (front->drain_timer)
         event_free(front->drain_timer);
     if (front->base)
@@ -148,6 +151,7 @@ int front_main(const struct config *config, int parent) {
     signal(SIGPIPE, SIG_IGN);
     front.inbox.fd = -1;
     pthread_mutex_init(&front.lock, NULL);
+    identity_open(&front.identities);
     if (open_all(&front, &error) != XOP_OK) {
         log_error("cannot start: %s", error.message);
         front.exit_status = EX_UNAVAILABLE;

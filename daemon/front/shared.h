@@ -5,6 +5,7 @@
 #ifndef FRONT_SHARED_H
 #define FRONT_SHARED_H
 
+#include "identity.h"
 #include "io.h"
 
 #ifndef XOP_VERSION
@@ -27,6 +28,7 @@ struct front {
     int parent;
     uint64_t started_ns;
     struct inbox inbox;
+    struct identities identities;
     struct io_thread *threads;
     uint32_t nthreads;
     struct listeners *listeners;

@@ -1,5 +1,6 @@
 #include "thread.h"
 
+#include "admit.h"
 #include "answer.h"
 #include "complete.h"
 #include "connection.h"
@@ -136,6 +137,19 @@ static void on_exported(struct io_thread *thread, const struct command *command)
     memory_exported(thread, command->number, command->fd);
 }
 
+static void on_policy(struct io_thread *thread, const struct command *command) {
+    struct xop_error error;
+    (void)command;
+    for (struct connection *c = thread->connections; c; c = c->next) {
+        if (!c->greeted || c->ended || c->state == CONNECTION_CLOSING ||
+            admit_again(c, &error) == XOP_OK)
+            continue;
+        log_info("client %u (%s) may not stay: %s", c->number, c->peer, error.message);
+        connection_close(c, &error);
+        connection_visit(c);
+    }
+}
+
 static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
@@ -155,7 +169,8 @@ static void (*const handlers[])(struct io_thread *, const struct command *) = {
     [THREAD_ADOPT] = on_adopt,       [THREAD_READY] = on_ready,
     [THREAD_GONE] = on_gone,         [THREAD_UNAVAILABLE] = on_unavailable,
     [THREAD_EXPORTED] = on_exported, [THREAD_SPACE] = on_space,
-    [THREAD_DRAIN] = on_drain,       [THREAD_STOP] = on_stop,
+    [THREAD_POLICY] = on_policy,     [THREAD_DRAIN] = on_drain,
+    [THREAD_STOP] = on_stop,
 };
 
 static void on_commands(evutil_socket_t fd, short what, void *arg) {

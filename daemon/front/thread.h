@@ -14,6 +14,7 @@ enum thread_command {
     THREAD_UNAVAILABLE, /* there will be no worker for a while: answer what waits */
     THREAD_EXPORTED,    /* a memory's descriptor for a client: fd, number */
     THREAD_SPACE,       /* the inbox has space again */
+    THREAD_POLICY,      /* other policies are in force */
     THREAD_DRAIN,       /* say goaway, take no new requests */
     THREAD_STOP         /* end every connection and the thread */
 };
