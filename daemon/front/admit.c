@@ -140,7 +140,8 @@ enum xop_status admit_load(struct front *front, const struct policy *policy,
 
 #define BIT(type) (1u << (type))
 /* What changes the server for everybody. */
-#define ADMINISTRATION (BIT(MESSAGE_LOAD) | BIT(MESSAGE_DRAIN) | BIT(MESSAGE_RELOAD))
+#define ADMINISTRATION                                                                             \
+    (BIT(MESSAGE_DEFINE) | BIT(MESSAGE_LOAD) | BIT(MESSAGE_DRAIN) | BIT(MESSAGE_RELOAD))
 /* What makes use less is never one too many. */
 #define UNRATED (BIT(MESSAGE_FREE) | BIT(MESSAGE_CANCEL) | BIT(MESSAGE_DETACH))
 

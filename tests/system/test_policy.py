@@ -207,7 +207,9 @@ def certificates_are_known_by_subject_and_alternative_name():
              "lab": ca.issue("bob", subject="/CN=bob/O=lab"),
              "ci": ca.issue("ci", alternative="DNS:ci.lab,URI:spiffe://lab/ci"),
              "mail": ca.issue("carol", alternative="email:carol@lab"),
-             "stranger": ca.issue("mallory", alternative="DNS:ci.lab.evil")}
+             "stranger": ca.issue("mallory", alternative="DNS:ci.lab.evil"),
+             # One name, with an end of line in it.
+             "forger": ca.issue("eve", alternative=r"DNS:x\nURI:spiffe://lab/ci")}
     tls = (f"[tls]\ncert = {shown['server'][0]}\nkey = {shown['server'][1]}\n"
            f"client_ca = {ca.at('ca.pem')}\nrequire_client_cert = no\n")
     policies = ("[policy alice]\nmatch = cert:CN=alice\nrole = admin\n"
@@ -228,6 +230,7 @@ def certificates_are_known_by_subject_and_alternative_name():
             assert (known_as, policy) in found, found
         raises(PERMISSION_DENIED, "cert:CN=mallory may not use this server", connect, server,
                "stranger")
+        raises(PERMISSION_DENIED, "cert:CN=eve may not use this server", connect, server, "forger")
         raises(UNAUTHENTICATED, "give a token, or a certificate", connect, server, "nobody")
         works(connect(server, "nobody", token=SECRETS["blue"]))
         # A certificate does not make up for a token that is wrong.
@@ -240,7 +243,8 @@ def certificates_are_known_by_subject_and_alternative_name():
 def administration_is_for_administrators():
     with daemon(ROOT + TEAM) as server:
         red, boss = as_one(server, "red"), as_one(server, "boss")
-        for kind, keys in ("load", {"text": "x"}), ("drain", {}), ("reload", {}):
+        for kind, keys in (("define", {"text": "x"}), ("load", {"text": "x"}), ("drain", {}),
+                           ("reload", {})):
             raises(PERMISSION_DENIED, f'"{kind}" is for administrators: token:red has the role '
                    '"use" (policy team)', red.ask, kind, **keys)
         number = boss.request("load", text="x")
