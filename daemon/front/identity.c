@@ -258,7 +258,7 @@ json_t *identity_list(struct identities *identities, const struct identity *only
     pthread_mutex_lock(&identities->lock);
     for (uint32_t i = 0; i < IDENTITY_BUCKETS; i++)
         for (const struct identity *it = identities->buckets[i]; it; it = it->next)
-            if (!only || it == only)
+            if (!is_over(it, UINT64_MAX) && (!only || it == only))
                 json_array_append_new(list, describe(it));
     pthread_mutex_unlock(&identities->lock);
     return list;
