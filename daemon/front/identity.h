@@ -74,8 +74,8 @@ void identity_give(struct identity *counted, enum policy_quota quota, uint64_t n
 /* One request more, now. */
 enum xop_status identity_request(struct identity *identity, uint64_t now, struct xop_error *error);
 
-/* A list for stats: who, under which policy, and of what is limited, how much. only: this one
- * alone, or NULL for all. */
+/* A list for stats of those for whom anything is counted: who, under which policy, and of what is
+ * limited, how much. only: this one alone, or NULL for all. */
 json_t *identity_list(struct identities *identities, const struct identity *only);
 
 /* Whether the default policies are in force: nothing was configured. */

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Who may do what, and how much of it: identities, roles, quotas that are reached and given back."""
 
+import array
 import hashlib
 import os
 import re
@@ -8,6 +9,7 @@ import select
 import socket
 import subprocess
 import tempfile
+import time
 
 import numpy as np
 
@@ -90,9 +92,15 @@ def identity(watcher, name):
     raise AssertionError(f"{name} is not listed")
 
 
+def until(holds):
+    """Each look is a request and its answer."""
+    deadline = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come about"
+
+
 def until_used(watcher, name, quota, used):
-    while identity(watcher, name)["quotas"][quota]["used"] != used:
-        pass # each look is a request and its answer
+    until(lambda: identity(watcher, name)["quotas"][quota]["used"] == used)
 
 
 # ---- Who it is
@@ -314,8 +322,7 @@ def bytes_of_requests_are_counted_by_identity():
         assert some.hello["max_body"] == MIB, some.hello
         x, b = np.ones(150000, np.float32), np.ones(1, np.float32)
         begun = begin(some, [x, b])
-        while identity(boss, "token:red")["quotas"]["inbox"]["used"] == 0:
-            pass
+        until(lambda: identity(boss, "token:red")["quotas"]["inbox"]["used"] > 0)
         raises(RESOURCE_EXHAUSTED, "token:red may have 1048576 bytes of requests (policy "
                "team.inbox)", others.run, "square_bias", [x, b])
         works(others) # there is room for a small one
@@ -372,15 +379,14 @@ def bytes_of_attached_memory_are_counted_by_identity():
         some.attach(1, memory.descriptor, MIB)
 
 
-def a_descriptor_of_a_refused_attach_is_not_the_next_ones():
-    with daemon(ROOT + TEAM.replace("role", "in_flight = 1\nrole")) as server:
-        boss, some, others = (as_one(server, n) for n in ("boss", "red", "red"))
-        small, large = Memory(64 * KIB), Memory(MIB)
-        begun = begin(some)
-        until_used(boss, "token:red", "in_flight", 1)
-        raises(RESOURCE_EXHAUSTED, "in flight", others.attach, 1, small.descriptor, 64 * KIB)
-        finish(some, begun)
-        others.attach(1, large.descriptor, MIB) # the small one would not do
+def as_often_as_told(call):
+    """Waits as long as the server says, and gets the answer."""
+    while True:
+        try:
+            return call()
+        except Failed as e:
+            pause = int(re.search(r"try again in (\d+) ms", e.message).group(1))
+            select.select([], [], [], pause / 1000)
 
 
 def requests_come_at_a_rate():
@@ -405,14 +411,43 @@ def requests_come_at_a_rate():
             for _ in range(200):
                 again.request("ping")
         assert any([again.answer()[0].get("status", 0) for _ in range(200)])
-        # It waits as long as it is told to, and gets its answer.
-        while True:
-            try:
-                assert again.document("ping")["ready"]
-                break
-            except Failed as e:
-                ms = int(re.search(r"in (\d+) ms", e.message).group(1))
-                select.select([], [], [], ms / 1000)
+        assert as_often_as_told(lambda: again.document("ping"))["ready"]
+
+
+def refused_attach(client, before=b""):
+    """One that is refused, with the beginning of another frame behind it; the rest of that."""
+    number = client.next_id + 1
+    client.next_id += 2
+    ping = frame({"type": "ping", "id": number})
+    client.socket.sendmsg([before + frame({"type": "attach", "id": number - 1, "memory": 1,
+                                           "length": 64 * KIB}) + ping[:10]],
+                          [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                            array.array("i", [Memory(64 * KIB).descriptor]))])
+    while True:
+        header, _ = client.answer()
+        if header["id"] == number - 1:
+            assert header["status"] == RESOURCE_EXHAUSTED, header
+            return ping[10:]
+
+
+def a_descriptor_of_a_refused_attach_is_not_the_next_ones():
+    large = Memory(MIB)
+    with daemon(ROOT + TEAM.replace("role", "in_flight = 1\nrole")) as server:
+        boss, some, others = (as_one(server, n) for n in ("boss", "red", "red"))
+        begun = begin(some)
+        until_used(boss, "token:red", "in_flight", 1)
+        others.send_raw(refused_attach(others))
+        others.answer()
+        finish(some, begun)
+        others.attach(1, large.descriptor, MIB) # the small one would not do
+    with daemon(TEAM.replace("role", "rate = 1\nburst = 2\nrole")) as server:
+        red = as_one(server, "red")
+        red.next_id = 100
+        rest = refused_attach(red, b"".join(frame({"type": "ping", "id": n})
+                                            for n in range(1, 100)))
+        red.send_raw(rest)
+        red.answer()
+        as_often_as_told(lambda: red.attach(1, large.descriptor, MIB))
 
 
 def one_that_has_used_up_everything_is_no_matter_to_another():
@@ -548,8 +583,8 @@ run([without_policies_everybody_is_served_as_ever,
      bytes_of_requests_are_counted_by_identity,
      bytes_of_resident_tensors_are_counted_by_identity,
      bytes_of_attached_memory_are_counted_by_identity,
-     a_descriptor_of_a_refused_attach_is_not_the_next_ones,
      requests_come_at_a_rate,
+     a_descriptor_of_a_refused_attach_is_not_the_next_ones,
      one_that_has_used_up_everything_is_no_matter_to_another,
      nobody_can_name_what_is_anothers,
      xopctl_tells_a_token_from_a_file,

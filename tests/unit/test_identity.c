@@ -166,10 +166,18 @@ static void to_connect_anew_fills_no_bucket(void **state) {
     assert_int_equal(identity_request(one, SECOND, &error), XOP_RESOURCE_EXHAUSTED);
 }
 
-static size_t identities(void) {
+static size_t listed(void) {
     json_t *list = identity_list(&all, NULL);
     size_t count = json_array_size(list);
     json_decref(list);
+    return count;
+}
+
+static size_t kept(void) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < IDENTITY_BUCKETS; i++)
+        for (const struct identity *it = all.buckets[i]; it; it = it->next)
+            count++;
     return count;
 }
 
@@ -190,7 +198,8 @@ static void an_identity_ends_when_nothing_is_counted_for_it(void **state) {
     /* Each bucket is swept when somebody joins there. */
     for (uid_t uid = 100; uid < 100 + 16 * IDENTITY_BUCKETS; uid++)
         identity_leave(&all, join(uid, NULL));
-    assert_in_range(identities(), 1, IDENTITY_BUCKETS);
+    assert_in_range(kept(), 1, IDENTITY_BUCKETS);
+    assert_int_equal(listed(), 0);
 }
 
 static void changed_policies_hold_for_those_that_are_there(void **state) {
@@ -249,21 +258,36 @@ static void what_is_listed_is_what_is_used(void **state) {
                               "\"priority\":7,\"quotas\":{\"attached\":{\"limit\":10,\"used\":4}},"
                               "\"rate\":0,\"role\":\"use\"}]");
     free(text);
-    assert_int_equal(identities(), 2);
+    assert_int_equal(listed(), 2);
     identity_leave(&all, two);
+    assert_int_equal(listed(), 1);
 }
 
 /* ---- Many threads ---- */
 
 #define THREADS 4
-#define ROUNDS 3000
+#define JOINS 30
+#define ROUNDS 2000
+#define REQUESTS (THREADS * JOINS * ROUNDS)
 #define MOST 5
 
 static _Atomic uint64_t at_once, failures;
 
+static void take_and_give(struct identity *identity) {
+    struct xop_error why;
+    struct identity *counted;
+    if (identity_take(identity, QUOTA_IN_FLIGHT, 2, &counted, &why) == XOP_OK) {
+        if (atomic_fetch_add(&at_once, 2) + 2 > MOST)
+            atomic_fetch_add(&failures, 1);
+        atomic_fetch_sub(&at_once, 2);
+    }
+    identity_give(counted, QUOTA_IN_FLIGHT, 2);
+    identity_request(identity, 1, &why);
+}
+
 static void *use(void *arg) {
     const uid_t *uid = arg;
-    for (int i = 0; i < ROUNDS; i++) {
+    for (int i = 0; i < JOINS; i++) {
         struct policy_peer peer = {.is_local = true, .uid = *uid};
         struct xop_error why;
         struct identity *counted, *identity = identity_join(&all, &peer, NULL, NULL, 1, &why);
@@ -271,14 +295,12 @@ static void *use(void *arg) {
             atomic_fetch_add(&failures, 1);
             continue;
         }
-        if (identity_take(identity, QUOTA_IN_FLIGHT, 2, &counted, &why) == XOP_OK) {
-            if (atomic_fetch_add(&at_once, 2) + 2 > MOST)
-                atomic_fetch_add(&failures, 1);
-            atomic_fetch_sub(&at_once, 2);
-        }
-        identity_request(identity, 1, &why);
+        for (int j = 0; j < ROUNDS; j++)
+            take_and_give(identity);
+        enum xop_status taken = identity_take(identity, QUOTA_INBOX, 9, &counted, &why);
         identity_leave(&all, identity);
-        identity_give(counted, QUOTA_IN_FLIGHT, 2); /* after it left, as workers do */
+        if (taken == XOP_OK)
+            identity_give(counted, QUOTA_INBOX, 9); /* after it left, as workers do */
     }
     return NULL;
 }
@@ -290,23 +312,24 @@ static void threads_together_never_have_more_than_the_quota(void **state) {
     struct policy_rule *rule = add_rule("all", "any", "use");
     rule->limits.most[QUOTA_IN_FLIGHT] = MOST;
     rule->limits.rate = 1000;
-    rule->limits.burst = THREADS * ROUNDS / 2;
+    rule->limits.burst = REQUESTS / 2;
+    rule->limits.most[QUOTA_INBOX] = 20;
     load();
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, use, &uid), 0);
     for (int i = 0; i < 20; i++) {
         load();
-        identities();
+        listed();
     }
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
     assert_int_equal(atomic_load(&failures), 0);
     struct identity *one = join(1, NULL);
     assert_int_equal(atomic_load(&one->used[QUOTA_IN_FLIGHT]), 0);
+    assert_int_equal(atomic_load(&one->used[QUOTA_INBOX]), 0);
     assert_int_equal(atomic_load(&one->used[QUOTA_CONNECTIONS]), 1);
     /* Of all that asked at one moment, those of the burst were let through. */
-    assert_int_equal(atomic_load(&one->full_ns),
-                     1 + (uint64_t)THREADS * ROUNDS / 2 * SECOND / 1000);
+    assert_int_equal(atomic_load(&one->full_ns), 1 + (uint64_t)REQUESTS / 2 * SECOND / 1000);
 }
 
 int main(void) {
