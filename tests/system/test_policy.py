@@ -379,14 +379,8 @@ def bytes_of_attached_memory_are_counted_by_identity():
         some.attach(1, memory.descriptor, MIB)
 
 
-def as_often_as_told(call):
-    """Waits as long as the server says, and gets the answer."""
-    while True:
-        try:
-            return call()
-        except Failed as e:
-            pause = int(re.search(r"try again in (\d+) ms", e.message).group(1))
-            select.select([], [], [], pause / 1000)
+def wait_as_told(error):
+    select.select([], [], [], int(re.search(r"try again in (\d+) ms", error).group(1)) / 1000)
 
 
 def requests_come_at_a_rate():
@@ -411,43 +405,46 @@ def requests_come_at_a_rate():
             for _ in range(200):
                 again.request("ping")
         assert any([again.answer()[0].get("status", 0) for _ in range(200)])
-        assert as_often_as_told(lambda: again.document("ping"))["ready"]
+        again.request("ping")
+        header, _ = again.answer()
+        wait_as_told(header["error"])
+        assert again.document("ping")["ready"]
 
 
-def refused_attach(client, before=b""):
-    """One that is refused, with the beginning of another frame behind it; the rest of that."""
-    number = client.next_id + 1
-    client.next_id += 2
-    ping = frame({"type": "ping", "id": number})
-    client.socket.sendmsg([before + frame({"type": "attach", "id": number - 1, "memory": 1,
-                                           "length": 64 * KIB}) + ping[:10]],
-                          [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                            array.array("i", [Memory(64 * KIB).descriptor]))])
-    while True:
+def attach_after_a_refused_one(client, wait, before=b""):
+    """The first is refused, with the beginning of another frame behind it; when wait is over, the
+    rest of that and the second go out together."""
+    client.next_id += 1000
+    number, small, large = client.next_id, Memory(64 * KIB), Memory(MIB)
+    attach = {"type": "attach", "id": number, "memory": 1, "length": 64 * KIB}
+    between = frame({"type": "free", "id": number + 1, "handle": 1})
+    second = frame({**attach, "id": number + 2, "length": MIB})
+
+    def send(data, memory):
+        client.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                                        array.array("i", [memory.descriptor]))])
+
+    send(before + frame(attach) + between[:10], small)
+    header = {"id": 0}
+    while header["id"] != number:
         header, _ = client.answer()
-        if header["id"] == number - 1:
-            assert header["status"] == RESOURCE_EXHAUSTED, header
-            return ping[10:]
+    assert header["status"] == RESOURCE_EXHAUSTED, header
+    wait(header["error"])
+    send(between[10:] + second, large)
+    assert client.answer()[0]["status"] == NOT_FOUND
+    header, _ = client.answer()
+    assert header["id"] == number + 2 and not header.get("status"), header # small would not do
 
 
 def a_descriptor_of_a_refused_attach_is_not_the_next_ones():
-    large = Memory(MIB)
     with daemon(ROOT + TEAM.replace("role", "in_flight = 1\nrole")) as server:
         boss, some, others = (as_one(server, n) for n in ("boss", "red", "red"))
         begun = begin(some)
         until_used(boss, "token:red", "in_flight", 1)
-        others.send_raw(refused_attach(others))
-        others.answer()
-        finish(some, begun)
-        others.attach(1, large.descriptor, MIB) # the small one would not do
+        attach_after_a_refused_one(others, lambda _: finish(some, begun))
     with daemon(TEAM.replace("role", "rate = 1\nburst = 2\nrole")) as server:
-        red = as_one(server, "red")
-        red.next_id = 100
-        rest = refused_attach(red, b"".join(frame({"type": "ping", "id": n})
-                                            for n in range(1, 100)))
-        red.send_raw(rest)
-        red.answer()
-        as_often_as_told(lambda: red.attach(1, large.descriptor, MIB))
+        pings = b"".join(frame({"type": "ping", "id": n}) for n in range(1, 100))
+        attach_after_a_refused_one(as_one(server, "red"), wait_as_told, pings)
 
 
 def one_that_has_used_up_everything_is_no_matter_to_another():
