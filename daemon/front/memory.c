@@ -162,15 +162,15 @@ static enum xop_status charge_attached(struct connection *c, uint64_t bytes,
 struct memory *memory_attach(struct connection *c, uint64_t id, int fd, uint64_t bytes, bool write,
                              struct xop_error *error) {
     struct memory *memory = NULL;
-    struct identity *payer;
+    struct identity *payer = NULL;
     if (check_descriptor(fd, bytes, error) != XOP_OK ||
         charge_attached(c, bytes, &payer, error) != XOP_OK)
         goto fail;
     memory = memory_new(c->thread, SEAM_CLIENT, bytes);
-    if (memory)
+    if (memory) {
         memory->payer = payer;
-    if (memory)
         memory->object.windows = calloc(ORDER_WINDOWS, sizeof *memory->object.windows);
+    }
     if (!memory || !memory->object.windows || !table_add(&c->holdings.memories, id, memory)) {
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
         if (memory) {

@@ -2,8 +2,6 @@
  */
 #include "daemon/config.h"
 
-#include <fcntl.h>
-#include <grp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
