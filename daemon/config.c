@@ -9,7 +9,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum kind { NUMBER, BYTES, OCTAL, BOOLEAN, STRING, LISTENER, BACKEND, LEVEL };
+enum kind {
+    NUMBER,
+    BYTES,
+    OCTAL,
+    BOOLEAN,
+    STRING,
+    LISTENER,
+    BACKEND,
+    LEVEL,
+    MATCH,
+    ROLE,
+    PRIORITY
+};
 
 /* Whether a change takes effect while xopd runs, or at its next start. */
 enum apply { RESTART, LIVE };
@@ -24,6 +36,10 @@ struct key {
 };
 
 #define AT(member) offsetof(struct config, member)
+/* Keys of a policy, of which there may be many: their offsets are those in a struct policy_rule. */
+#define POLICY "policy NAME"
+#define POLICY_BYTES strlen("policy ")
+#define LIMIT(member) offsetof(struct policy_rule, limits.member)
 #define KIB UINT64_C(1024)
 #define MIB (KIB * 1024)
 #define GIB (MIB * 1024)
@@ -59,6 +75,8 @@ static const struct key keys[] = {
     {"server", "poll_us", NUMBER, AT(io_poll_us), 0, 0, 1000000, "us",
      "how long an I/O thread polls while requests are frequent; 0 on machines with few cores",
      LIVE},
+    {"server", "tokens", STRING, AT(tokens), 0, 0, 0, "",
+     "file with a name and a token in each line, for policies to match; empty: none", LIVE},
     {"tls", "cert", STRING, AT(tls_cert), 0, 0, 0, "",
      "file of the server's certificate and those between it and its CA, PEM", LIVE},
     {"tls", "key", STRING, AT(tls_key), 0, 0, 0, "", "file of its private key, PEM, not encrypted",
@@ -101,6 +119,27 @@ static const struct key keys[] = {
      "compute threads of the CPU backend; 0: one less than the cores", RESTART},
     {"device", "poll_us", NUMBER, AT(poll_us), 100, 0, 1000000, "us",
      "how long a worker polls for more work before it sleeps, while work is frequent", LIVE},
+    {POLICY, "match", MATCH, 0, 0, 0, 0, "",
+     "uid:N, user:NAME, gid:N, group:NAME, token:NAME, cert:SUBJECT, san:TYPE:NAME, anonymous or "
+     "any; may be given several times",
+     LIVE},
+    {POLICY, "role", ROLE, 0, 0, 0, 0, "", "use, admin or none", LIVE},
+    {POLICY, "connections", NUMBER, LIMIT(most[QUOTA_CONNECTIONS]), 0, 0, 100000, "",
+     "connections of an identity; 0: no limit", LIVE},
+    {POLICY, "in_flight", NUMBER, LIMIT(most[QUOTA_IN_FLIGHT]), 0, 0, 1000000, "",
+     "unanswered requests of an identity; 0: no limit", LIVE},
+    {POLICY, "inbox", BYTES, LIMIT(most[QUOTA_INBOX]), 0, 0, 16 * TIB, "bytes",
+     "of an identity's requests in the inbox; 0: no limit", LIVE},
+    {POLICY, "resident", BYTES, LIMIT(most[QUOTA_RESIDENT]), 0, 0, 16 * TIB, "bytes",
+     "resident tensors of an identity; 0: no limit", LIVE},
+    {POLICY, "attached", BYTES, LIMIT(most[QUOTA_ATTACHED]), 0, 0, 16 * TIB, "bytes",
+     "memory that an identity attaches; 0: no limit", LIVE},
+    {POLICY, "rate", NUMBER, LIMIT(rate), 0, 0, 1000000000, "requests/s",
+     "requests of an identity; 0: no limit", LIVE},
+    {POLICY, "burst", NUMBER, LIMIT(burst), 0, 0, 1000000000, "",
+     "requests that it may send at once; 0: those of a second", LIVE},
+    {POLICY, "priority", PRIORITY, LIMIT(priority), 0, 0, 0, "",
+     "highest priority of an identity's requests, to which higher ones are lowered", LIVE},
     {"batch", "max", NUMBER, AT(batch_max), 256, 1, 4096, "", "requests in one launch at most",
      RESTART},
     {"batch", "max_delay_us", NUMBER, AT(batch_max_delay_us), 0, 0, 1000000, "us",
@@ -115,14 +154,18 @@ static const struct key keys[] = {
      LIVE},
 };
 #define KEYS (sizeof keys / sizeof *keys)
+_Static_assert(sizeof keys / sizeof *keys <= 64, "policy_rule.given has a bit for each key");
 
-static void *member(struct config *config, const struct key *key) {
-    return (char *)config + key->offset;
-}
+/* In the configuration or in a policy. */
+static void *member(void *whole, const struct key *key) { return (char *)whole + key->offset; }
+
+static bool is_policy(const char *section) { return strncmp(section, POLICY, POLICY_BYTES) == 0; }
 
 void config_defaults(struct config *config) {
     memset(config, 0, sizeof *config);
     for (size_t i = 0; i < KEYS; i++) {
+        if (is_policy(keys[i].section))
+            continue; /* policy_rule has theirs */
         switch (keys[i].kind) {
         case NUMBER:
         case BYTES:
@@ -131,7 +174,10 @@ void config_defaults(struct config *config) {
         case LEVEL: config->log_level = (enum log_level)keys[i].fallback; break;
         case BACKEND: strcpy(config->backend, "auto"); break;
         case STRING:
-        case LISTENER: break;
+        case LISTENER:
+        case MATCH:
+        case ROLE:
+        case PRIORITY: break;
         }
     }
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -253,6 +299,18 @@ static enum xop_status set_backend(struct config *config, const struct key *key,
     return set_string(config->backend, key, value, error);
 }
 
+static enum xop_status set_priority(int64_t *out, const struct key *key, const char *value,
+                                    struct xop_error *error) {
+    char *end;
+    long number = strtol(value, &end, 10);
+    if (end == value || *end || number < -8 || number > POLICY_PRIORITY)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s.%s is \"%.40s\": a number from -8 to %d is allowed", key->section,
+                        key->name, value, POLICY_PRIORITY);
+    *out = number;
+    return XOP_OK;
+}
+
 static enum xop_status set(struct config *config, const struct key *key, const char *value,
                            struct xop_error *error) {
     switch (key->kind) {
@@ -264,6 +322,9 @@ static enum xop_status set(struct config *config, const struct key *key, const c
     case LISTENER: return add_listener(config, key, value, error);
     case BACKEND: return set_backend(config, key, value, error);
     case LEVEL: return set_level(config, key, value, error);
+    case MATCH:
+    case ROLE:
+    case PRIORITY: break; /* a policy's */
     }
     return XOP_INTERNAL;
 }
@@ -278,9 +339,33 @@ static const struct key *find(const char *section, const char *name) {
 enum xop_status config_set(struct config *config, const char *section, const char *name,
                            const char *value, struct xop_error *error) {
     const struct key *key = find(section, name);
-    if (!key)
+    if (!key || is_policy(section))
         return xop_fail(error, XOP_INVALID_ARGUMENT, "%.60s.%.60s is no key", section, name);
     return set(config, key, value, error);
+}
+
+/* A key of a policy, for which section names it. */
+static enum xop_status set_policy(struct config *config, const char *section, const char *name,
+                                  const char *value, struct xop_error *error) {
+    const struct key *key = find(POLICY, name);
+    struct policy_rule *rule = policy_rule(&config->policy, section + POLICY_BYTES, error);
+    if (!rule)
+        return error->status;
+    if (!key)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%.60s.%.60s is no key (xopd --help-config lists them)", section, name);
+    if (key->kind == MATCH)
+        return policy_add_match(&config->policy, rule, value, error);
+    struct key own = *key; /* as messages are to name it */
+    own.section = section;
+    if (rule->given >> (key - keys) & 1)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "%s.%s is given twice", section, name);
+    rule->given |= UINT64_C(1) << (key - keys);
+    switch (key->kind) {
+    case ROLE: return policy_set_role(rule, value, error);
+    case PRIORITY: return set_priority(member(rule, key), &own, value, error);
+    default: return set_number(member(rule, key), &own, value, error);
+    }
 }
 
 struct reading {
@@ -297,14 +382,16 @@ static int read_line(void *user, const char *section, const char *name, const ch
     const struct key *key = find(section, name);
     if (reading->failed)
         return 1;
-    if (!key)
+    if (is_policy(section))
+        status = set_policy(reading->config, section, name, value, &error);
+    else if (!key)
         status = xop_fail(&error, XOP_INVALID_ARGUMENT,
                           "%.60s.%.60s is no key (xopd --help-config lists them)", section, name);
     else if (reading->seen[key - keys] && key->kind != LISTENER)
         status = xop_fail(&error, XOP_INVALID_ARGUMENT, "%s.%s is given twice", section, name);
     else
         status = set(reading->config, key, value, &error);
-    if (key)
+    if (key && !is_policy(section))
         reading->seen[key - keys] = true;
     if (status != XOP_OK) {
         reading->failed = true;
@@ -394,7 +481,11 @@ enum xop_status config_finish(struct config *config, struct xop_error *error) {
         return xop_fail(error, XOP_INVALID_ARGUMENT,
                         "device.records is %" PRIu64 ": a power of two is allowed",
                         config->records);
-    return check_http(config, error);
+    if (check_http(config, error) != XOP_OK)
+        return error->status;
+    if (*config->tokens && policy_read_tokens(&config->policy, config->tokens, error) != XOP_OK)
+        return error->status;
+    return policy_finish(&config->policy, error);
 }
 
 /* ---- Changes ---- */
@@ -409,6 +500,9 @@ static bool is_equal(const struct config *a, const struct config *b, const struc
     case LEVEL: return a->log_level == b->log_level;
     case STRING:
     case BACKEND: return strcmp(left, right) == 0;
+    case MATCH:
+    case ROLE:
+    case PRIORITY: /* policies are compared as a whole */
     case LISTENER: break;
     }
     for (uint64_t i = 0; i < a->nlisten && i < b->nlisten; i++)
@@ -431,6 +525,9 @@ static void copy_value(struct config *to, const struct config *from, const struc
         memcpy(to->listen, from->listen, sizeof to->listen);
         to->nlisten = from->nlisten;
         break;
+    case MATCH:
+    case ROLE:
+    case PRIORITY: break;
     }
 }
 
@@ -445,6 +542,9 @@ static void write_value(const struct config *config, const struct key *key, char
     case LEVEL: snprintf(out, capacity, "%s", log_level_name(config->log_level)); break;
     case STRING:
     case BACKEND: snprintf(out, capacity, "%s", (const char *)value); break;
+    case MATCH:
+    case ROLE:
+    case PRIORITY: break;
     case LISTENER:
         for (uint64_t i = 0; i < config->nlisten && strlen(out) + 1 < capacity; i++)
             snprintf(out + strlen(out), capacity - strlen(out), "%s%s", i ? " " : "",
@@ -456,7 +556,7 @@ static void write_value(const struct config *config, const struct key *key, char
 void config_apply(struct config *config, const struct config *fresh, config_noter *note) {
     for (size_t i = 0; i < KEYS; i++) {
         char text[2 * CONFIG_STRING + 128], before[CONFIG_STRING] = "", after[CONFIG_STRING] = "";
-        if (is_equal(config, fresh, &keys[i]))
+        if (is_policy(keys[i].section) || is_equal(config, fresh, &keys[i]))
             continue;
         write_value(config, &keys[i], before, sizeof before);
         write_value(fresh, &keys[i], after, sizeof after);
@@ -466,6 +566,12 @@ void config_apply(struct config *config, const struct config *fresh, config_note
             note(text, keys[i].apply == LIVE);
         if (keys[i].apply == LIVE)
             copy_value(config, fresh, &keys[i]);
+    }
+    /* Also what the file of tokens holds. */
+    if (memcmp(&config->policy, &fresh->policy, sizeof fresh->policy) != 0) {
+        if (note)
+            note("policies and tokens", true);
+        config->policy = fresh->policy;
     }
 }
 
@@ -485,8 +591,11 @@ static void print_default(FILE *out, const struct key *key) {
     case BOOLEAN: fprintf(out, "default %s", key->fallback ? "yes" : "no"); break;
     case BACKEND: fprintf(out, "default auto"); break;
     case LEVEL: fprintf(out, "default info"); break;
+    case PRIORITY: fprintf(out, "default %d, -8 to %d", POLICY_PRIORITY, POLICY_PRIORITY); break;
     case STRING:
     case LISTENER: fprintf(out, "default none"); break;
+    case MATCH:
+    case ROLE: fprintf(out, "has to be given"); break;
     }
 }
 

@@ -7,6 +7,7 @@
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
 
+#include "daemon/front/policy.h"
 #include "log.h"
 
 #define CONFIG_LISTENERS 16
@@ -38,7 +39,9 @@ struct config {
     uint64_t streams, threads, poll_us;
 
     uint64_t quota_resident_bytes,
-        quota_attached_bytes; /* a connection's; 0: no limit of its own */
+        quota_attached_bytes;   /* a connection's; 0: no limit of its own */
+    char tokens[CONFIG_STRING]; /* file; empty: none */
+    struct policy policy;       /* with tokens as they were read, see policy.h */
 
     uint64_t batch_max, batch_max_delay_us;
     uint64_t watchdog_heartbeat_ms, watchdog_request_ms;
@@ -66,7 +69,8 @@ enum config_scheme config_scheme(const char *address);
 /* Splits "host:port" or "[v6]:port" in place; false where it is neither. */
 bool config_split(char *text, char **host, char **port);
 
-/* What no single key shows: combinations, and the listener where none is given. */
+/* What no single key shows: combinations, tokens, and the listener and policies where none are
+ * given. */
 enum xop_status config_finish(struct config *config, struct xop_error *error);
 
 /* Takes from fresh what may change while xopd runs, and has every key noted that differs: applied,

@@ -27,6 +27,12 @@ static enum xop_status say_hello(struct xop_client *client,
     unsigned char bytes[FRAME_PREFIX + PROTO_MAX_TOKEN + 512];
     snprintf(agent, sizeof agent, "%s", hello.agent);
     hello.agent = message_utf8(agent, strlen(agent)) ? agent : "?";
+    if (options->token && !client->address.is_unix && !client->address.is_tls &&
+        !options->insecure_token)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "%s: a token is not sent where whoever listens can read it: use tls:, or "
+                        "insist with insecure_token",
+                        client->address.text);
     if (options->token && strlen(options->token) > PROTO_MAX_TOKEN)
         return xop_fail(error, XOP_INVALID_ARGUMENT, "the token has more than %u bytes",
                         PROTO_MAX_TOKEN);

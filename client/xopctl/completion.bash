@@ -4,13 +4,14 @@ _xopctl() {
     for ((i = 1; i < COMP_CWORD; i++)); do
         case ${COMP_WORDS[i]} in
         -s | --server) server+=(-s "${COMP_WORDS[++i]}") ;;
-        --ca | --cert | --key) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
+        --ca | --cert | --key | --token-file) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
+        --insecure-token) server+=(--insecure-token) ;;
         ops | run | verify | bench | stats | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify bench stats ping doctor help version' options='--server --ca --cert --key --help --version' ;;
+    '') names='ops run verify bench stats ping doctor help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
     ops) options='--json' ;;
     run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;

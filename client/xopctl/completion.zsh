@@ -5,14 +5,15 @@ local -a server options names
 for ((i = 2; i < CURRENT; i++)); do
     case ${words[i]} in
     -s | --server) server+=(-s "${words[++i]}") ;;
-    --ca | --cert | --key) server+=(${words[i]} "${words[++i]}") ;;
+    --ca | --cert | --key | --token-file) server+=(${words[i]} "${words[++i]}") ;;
+    --insecure-token) server+=(--insecure-token) ;;
     ops | run | verify | bench | stats | ping | doctor | help) verb=${words[i]} ; break ;;
     esac
 done
 case $verb in
 '')
     names=(ops run verify bench stats ping doctor help version)
-    options=(--server --ca --cert --key --help --version)
+    options=(--server --ca --cert --key --token-file --insecure-token --help --version)
     ;;
 ops) options=(--json) ;;
 run) options=(--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json) ;;
@@ -27,7 +28,7 @@ help) names=(ops run verify bench stats ping doctor) ;;
 esac
 case ${words[CURRENT - 1]} in
 --path) compadd inline shm resident ; return ;;
---in | --grad | --out | --report | --ca | --cert | --key) _files ; return ;;
+--in | --grad | --out | --report | --ca | --cert | --key | --token-file) _files ; return ;;
 esac
 if [[ ${words[CURRENT]} == -* ]]; then
     compadd -- $options

@@ -23,15 +23,18 @@ static void print_help(FILE *out) {
                  "usage: xopctl [-s ADDRESS] VERB ...\n\n");
     for (size_t i = 0; i < VERBS; i++)
         fprintf(out, "  %-8s %s\n", verbs[i]->name, verbs[i]->summary);
-    fprintf(out,
-            "\n  -s, --server ADDRESS  unix:/path, unix:@name, tls:host:port or tcp:host:port;\n"
-            "                        without it XOP_ADDRESS, $XDG_RUNTIME_DIR/xopd/xopd.sock\n"
-            "                        and /run/xopd/xopd.sock are tried\n"
-            "  --ca FILE             verify a tls: server with this CA, not with the system's\n"
-            "  --cert FILE           show this certificate to a tls: server\n"
-            "  --key FILE            its private key, where it is not in the same file\n"
-            "  -h, --help            this; after a verb, its options\n"
-            "  -V, --version         the version\n");
+    fprintf(
+        out,
+        "\n  -s, --server ADDRESS  unix:/path, unix:@name, tls:host:port or tcp:host:port;\n"
+        "                        without it XOP_ADDRESS, $XDG_RUNTIME_DIR/xopd/xopd.sock\n"
+        "                        and /run/xopd/xopd.sock are tried\n"
+        "  --ca FILE             verify a tls: server with this CA, not with the system's\n"
+        "  --cert FILE           show this certificate to a tls: server\n"
+        "  --key FILE            its private key, where it is not in the same file\n"
+        "  --token-file FILE     tell the server the token in this file, which says who you are\n"
+        "  --insecure-token      over tcp: as well, where whoever listens can read it\n"
+        "  -h, --help            this; after a verb, its options\n"
+        "  -V, --version         the version\n");
 }
 
 static int print_verb_help(const struct verb *verb) {
@@ -62,11 +65,15 @@ int main(int argc, char **argv) {
                                             {"ca", required_argument, NULL, 'a'},
                                             {"cert", required_argument, NULL, 'c'},
                                             {"key", required_argument, NULL, 'k'},
+                                            {"token-file", required_argument, NULL, 't'},
+                                            {"insecure-token", no_argument, NULL, 'i'},
                                             {"help", no_argument, NULL, 'h'},
                                             {"version", no_argument, NULL, 'V'},
                                             {NULL, 0, NULL, 0}};
     struct session session = {0};
+    struct xop_error error;
     int c;
+    const char *token_file = NULL;
     const char *no_color = getenv("NO_COLOR");
     signal(SIGPIPE, SIG_IGN); /* a closed pipe is told by the exit status */
     session.color = isatty(STDOUT_FILENO) && !(no_color && *no_color);
@@ -77,6 +84,8 @@ int main(int argc, char **argv) {
         case 'a': session.ca = optarg; break;
         case 'c': session.cert = optarg; break;
         case 'k': session.key = optarg; break;
+        case 't': token_file = optarg; break;
+        case 'i': session.insecure_token = true; break;
         case 'h': print_help(stdout); return session_finish_output();
         case 'V': printf("xopctl %s\n", XOP_VERSION); return session_finish_output();
         default: return session_usage(NULL, "wrong usage");
@@ -99,6 +108,8 @@ int main(int argc, char **argv) {
         return session_usage(NULL, "there is no verb \"%s\"", argv[0]);
     if (asks_help(argc, argv))
         return print_verb_help(verb);
+    if (token_file && token_read(token_file, session.token, &error) != XOP_OK)
+        return session_fail(&session, EX_NOINPUT, error.status, "%s", error.message);
     optind = 0; /* getopt starts afresh */
     int status = verb->run(&session, argc, argv);
     xop_client_close(session.client);

@@ -61,14 +61,16 @@ int session_usage(const struct verb *verb, const char *format, ...) {
 struct xop_client_options session_options(const struct session *session) {
     return (struct xop_client_options){.size = sizeof(struct xop_client_options),
                                        .agent = "xopctl " XOP_VERSION,
+                                       .token = *session->token ? session->token : NULL,
+                                       .insecure_token = session->insecure_token,
                                        .ca = session->ca,
                                        .cert = session->cert,
                                        .key = session->key};
 }
 
 bool session_connect(struct session *session, int *exit_status) {
-    struct xop_client_options options = session_options(session);
     struct xop_error error;
+    struct xop_client_options options = session_options(session);
     enum xop_status status = xop_client_open(session->address, &options, &session->client, &error);
     if (status == XOP_OK)
         return true;

@@ -5,12 +5,16 @@
 #ifndef XOPCTL_SESSION_H
 #define XOPCTL_SESSION_H
 
+#include "token.h"
+
 #include <jansson.h>
 #include <xop/client.h>
 
 struct session {
     const char *address;         /* as -s gave it; NULL: looked up */
     const char *ca, *cert, *key; /* files for TLS; NULL: none */
+    char token[TOKEN_BYTES];     /* empty: none */
+    bool insecure_token;
     bool json;
     bool color, progress; /* standard output and error are terminals */
     struct xop_client *client;

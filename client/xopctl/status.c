@@ -140,6 +140,34 @@ static void print_clients(json_t *list) {
                human(number(client, "attached_bytes"), attached, sizeof attached));
 }
 
+/* "used of limit", or "-" where there is no limit. */
+static const char *quota(json_t *identity, const char *key, bool bytes, char out[static 48]) {
+    char used[32], limit[32];
+    json_t *of = json_object_get(json_object_get(identity, "quotas"), key);
+    if (!of)
+        return "-";
+    if (bytes)
+        snprintf(out, 48, "%.20s/%.20s", human(number(of, "used"), used, sizeof used),
+                 human(number(of, "limit"), limit, sizeof limit));
+    else
+        snprintf(out, 48, "%.0f/%.0f", number(of, "used"), number(of, "limit"));
+    return out;
+}
+
+static void print_identities(json_t *list) {
+    size_t i;
+    json_t *identity;
+    char flight[48], inbox[48], resident[48], attached[48];
+    printf("\n%-36s %-16s %-6s %11s %12s %22s %22s %22s\n", "identity", "policy", "role",
+           "connections", "in flight", "inbox", "resident", "attached");
+    json_array_foreach(list, i, identity)
+        printf("%-36s %-16s %-6s %11.0f %12s %22s %22s %22s\n", lookup_text(identity, "identity"),
+               lookup_text(identity, "policy"), lookup_text(identity, "role"),
+               number(identity, "connections"), quota(identity, "in_flight", false, flight),
+               quota(identity, "inbox", true, inbox), quota(identity, "resident", true, resident),
+               quota(identity, "attached", true, attached));
+}
+
 static int show_stats(struct session *session) {
     struct xop_result *result;
     int status = 0;
@@ -152,6 +180,7 @@ static int show_stats(struct session *session) {
     print_server(json_object_get(document, "server"));
     print_operators(json_object_get(document, "operators"));
     print_clients(json_object_get(document, "clients"));
+    print_identities(json_object_get(document, "identities"));
     json_decref(document);
     return session_finish_output();
 }
@@ -190,8 +219,8 @@ const struct verb verb_stats = {
     .name = "stats",
     .usage = "[--watch SECONDS] [--json]",
     .summary = "show requests, batches, times and clients",
-    .details =
-        "  --watch SECONDS   again and again, with this pause\n"
-        "  --json            {server, totals, operators, clients}, as docs/protocol.md says\n",
+    .details = "  --watch SECONDS   again and again, with this pause\n"
+               "  --json            {server, totals, operators, clients, identities}, as\n"
+               "                    docs/protocol.md says\n",
     .run = run_stats,
 };

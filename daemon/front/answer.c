@@ -1,5 +1,6 @@
 #include "answer.h"
 
+#include "admit.h"
 #include "complete.h"
 #include "connection.h"
 #include "dispatch.h"
@@ -107,8 +108,8 @@ void answer_hello(struct connection *c) {
     struct message *m = blank(MESSAGE_HELLO, 0);
     m->version_min = m->version_max = PROTO_VERSION;
     m->agent = "xopd " XOP_VERSION;
-    m->max_body = shared_max_body(c->thread);
-    m->max_in_flight = shared_config(c->thread)->max_in_flight;
+    m->max_body = admit_max_body(c);
+    m->max_in_flight = admit_max_in_flight(c);
     m->generation = c->thread->generation ? c->thread->generation->number : 0;
     send_simple(c, m);
 }

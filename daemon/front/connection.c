@@ -1,5 +1,6 @@
 #include "connection.h"
 
+#include "admit.h"
 #include "answer.h"
 #include "dispatch.h"
 #include "input.h"
@@ -182,7 +183,6 @@ void connection_end(struct connection *c, const char *reason) {
     if (c->ended)
         return;
     c->ended = true;
-    connection_log(c, 0, LOG_LEVEL_INFO, "ended: %s", reason);
     if (c->read_armed)
         event_del(&c->read_event);
     if (c->write_armed)
@@ -193,6 +193,8 @@ void connection_end(struct connection *c, const char *reason) {
     context_close_all(c);
     resident_close_all(c);
     memory_detach_all(c);
+    admit_leave(c); /* what the worker still has of it is counted apart */
+    connection_log(c, 0, LOG_LEVEL_INFO, "ended: %s", reason);
     answer_drop(c);
     dispatch_deactivate(c);
     input_end(c);
@@ -228,6 +230,10 @@ static void close_for(struct connection *c, enum stats_ended why, const struct x
 
 void connection_close(struct connection *c, const struct xop_error *error) {
     close_for(c, ENDED_PROTOCOL, error);
+}
+
+void connection_refuse(struct connection *c, const struct xop_error *error) {
+    close_for(c, ENDED_FORBIDDEN, error);
 }
 
 void connection_leave(struct connection *c) {

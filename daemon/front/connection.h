@@ -25,6 +25,8 @@ void connection_visit(struct connection *connection);
 
 /* Answers an error about the connection, sends what is queued, reads to the end and closes. */
 void connection_close(struct connection *connection, const struct xop_error *error);
+/* The same for who may not be here. */
+void connection_refuse(struct connection *connection, const struct xop_error *error);
 
 /* The server stops: answers what has come until now, then closes in order. Requests that are not
  * finished get an error. */

@@ -83,25 +83,31 @@ static json_t *operators(const struct collected *collected, struct totals *total
 
 /* ---- Clients and the whole ---- */
 
-static json_t *clients(struct front *front) {
+static json_t *client(const struct connection *c) {
+    const struct identity *identity = c->identity;
+    return json_pack(
+        "{s:I, s:s, s:s, s:s?, s:s?, s:s?, s:o, s:o, s:I, s:o, s:o, s:I, s:o, s:I, s:o, s:f}", "id",
+        (json_int_t)c->number, "peer", c->peer, "agent", c->agent, "identity",
+        identity ? identity->name : NULL, "policy", identity ? identity->policy : NULL, "role",
+        identity ? policy_role_name((enum policy_role)atomic_load(&identity->role)) : NULL,
+        "requests", number(stats_get(c->stats.requests)), "errors",
+        number(stats_get(c->stats.errors)), "in_flight", (json_int_t)stats_get(c->stats.in_flight),
+        "bytes_in", number(stats_get(c->stats.bytes_in)), "bytes_out",
+        number(stats_get(c->stats.bytes_out)), "residents",
+        (json_int_t)stats_get(c->stats.residents), "resident_bytes",
+        number(stats_get(c->stats.resident_bytes)), "contexts",
+        (json_int_t)stats_get(c->stats.contexts), "attached_bytes",
+        number(stats_get(c->stats.attached_bytes)), "connected_s", seconds_since(c->connected_ns));
+}
+
+static json_t *clients(struct front *front, const struct identity *only) {
     json_t *list = json_array();
     for (uint32_t t = 0; t < front->nthreads; t++) {
         struct io_thread *thread = &front->threads[t];
         pthread_mutex_lock(&thread->lock);
         for (struct connection *c = thread->connections; c; c = c->next)
-            json_array_append_new(
-                list, json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o, s:o, s:I, s:o, s:I, s:o, s:f}",
-                                "id", (json_int_t)c->number, "peer", c->peer, "agent", c->agent,
-                                "requests", number(stats_get(c->stats.requests)), "errors",
-                                number(stats_get(c->stats.errors)), "in_flight",
-                                (json_int_t)stats_get(c->stats.in_flight), "bytes_in",
-                                number(stats_get(c->stats.bytes_in)), "bytes_out",
-                                number(stats_get(c->stats.bytes_out)), "residents",
-                                (json_int_t)stats_get(c->stats.residents), "resident_bytes",
-                                number(stats_get(c->stats.resident_bytes)), "contexts",
-                                (json_int_t)stats_get(c->stats.contexts), "attached_bytes",
-                                number(stats_get(c->stats.attached_bytes)), "connected_s",
-                                seconds_since(c->connected_ns)));
+            if (!only || c->identity == only)
+                json_array_append_new(list, client(c));
         pthread_mutex_unlock(&thread->lock);
     }
     return list;
@@ -124,17 +130,18 @@ static json_t *server(const struct collected *c) {
                      number(c->resident_limit), "attached_bytes", number(c->attached_bytes));
 }
 
-char *document_stats(struct front *front) {
+char *document_stats(struct front *front, const struct identity *only) {
     struct totals totals = {0};
     struct collected collected;
     json_t *document = NULL;
     if (collect(front, &collected)) {
         json_t *ops = operators(&collected, &totals);
         document = json_pack(
-            "{s:o, s:{s:o, s:o, s:o, s:o, s:I}, s:o, s:o}", "server", server(&collected), "totals",
-            "requests", number(totals.requests), "errors", number(totals.errors), "bytes_in",
-            number(totals.bytes_in), "bytes_out", number(totals.bytes_out), "batches",
-            (json_int_t)(totals.batches + 0.5), "operators", ops, "clients", clients(front));
+            "{s:o, s:{s:o, s:o, s:o, s:o, s:I}, s:o, s:o, s:o}", "server", server(&collected),
+            "totals", "requests", number(totals.requests), "errors", number(totals.errors),
+            "bytes_in", number(totals.bytes_in), "bytes_out", number(totals.bytes_out), "batches",
+            (json_int_t)(totals.batches + 0.5), "operators", ops, "clients", clients(front, only),
+            "identities", identity_list(&front->identities, only));
     }
     collect_free(&collected);
     char *text = document ? json_dumps(document, JSON_COMPACT) : NULL;

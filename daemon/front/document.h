@@ -8,9 +8,11 @@
 #include <stdint.h>
 
 struct front;
+struct identity;
 struct seam_probe;
 
-char *document_stats(struct front *front);
+/* only: with this identity alone of all there are; NULL: with each. */
+char *document_stats(struct front *front, const struct identity *only);
 char *document_ping(struct front *front);
 char *document_probe(struct front *front, uint64_t bytes_in, uint64_t bytes_out,
                      const struct seam_probe *probe);

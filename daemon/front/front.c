@@ -1,5 +1,6 @@
 #include "front.h"
 
+#include "admit.h"
 #include "alive.h"
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
@@ -98,7 +99,8 @@ static enum xop_status open_all(struct front *front, struct xop_error *error) {
         return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
     /* The last slot counts for operators that got none. */
     strcpy(front->op_names[STATS_SLOTS - 1], SHARED_NO_OP);
-    if (inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
+    if (admit_load(front, &config->policy, error) != XOP_OK ||
+        inbox_open(&front->inbox, config->inbox_bytes, (uint32_t)config->io_threads, error) !=
             XOP_OK ||
         drain_open(front, error) != XOP_OK || listen_open(front, error) != XOP_OK ||
         workers_open(front, error) != XOP_OK)
@@ -124,6 +126,7 @@ static void close_all(struct front *front) {
     inbox_close(&front->inbox);
     drain_close(front);
     alive_close(front);
+    identity_close(&front->identities);
     if (front->base)
         event_base_free(front->base);
     free(front->threads);
@@ -148,6 +151,7 @@ int front_main(const struct front_start *start) {
     signal(SIGPIPE, SIG_IGN);
     front.inbox.fd = -1;
     pthread_mutex_init(&front.lock, NULL);
+    identity_open(&front.identities);
     if (open_all(&front, &error) != XOP_OK ||
         alive_open(&front, start->watchdog_us, &error) != XOP_OK) {
         log_error("cannot start: %s", error.message);

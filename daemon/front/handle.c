@@ -1,8 +1,10 @@
 #include "handle.h"
 
+#include "admit.h"
 #include "answer.h"
 #include "connection.h"
 #include "document.h"
+#include "identity.h"
 #include "input.h"
 #include "operands.h"
 #include "request.h"
@@ -24,13 +26,19 @@ static struct request *on_hello(struct connection *c, const struct message *m, u
         connection_close(c, &error);
         return NULL;
     }
+    if (admit_connection(c, m->token, &error) != XOP_OK) {
+        connection_log(c, 0, LOG_LEVEL_INFO, "refused: %s", error.message);
+        connection_refuse(c, &error);
+        return NULL;
+    }
     c->greeted = true;
     if (m->agent) { /* others read it, for stats */
         pthread_mutex_lock(&c->thread->lock);
         message_quote(c->agent, sizeof c->agent, m->agent, strlen(m->agent));
         pthread_mutex_unlock(&c->thread->lock);
     }
-    connection_log(c, 0, LOG_LEVEL_DEBUG, "it is %s", c->agent);
+    connection_log(c, 0, LOG_LEVEL_DEBUG, "it is %s, %s by policy %s", c->agent, c->identity->name,
+                   c->identity->policy);
     answer_hello(c);
     if (c->thread->draining)
         answer_goaway(c);
@@ -61,13 +69,22 @@ static struct request *begin(struct connection *c, const struct message *m, uint
     struct xop_error error;
     struct request *request = NULL;
     enum stats_refused why;
+    struct identity *counted = NULL;
     stats_add(c->stats.requests, 1);
-    if (refused_now(c, &why, &error) == XOP_OK && !(request = request_new(c->thread))) {
+    if (refused_now(c, &why, &error) == XOP_OK) {
+        why = REFUSED_QUOTA;
+        if (identity_take(c->identity, QUOTA_IN_FLIGHT, 1, &counted, &error) == XOP_OK)
+            request = request_new(c->thread);
+    }
+    if (!request && counted) {
         why = REFUSED_EXHAUSTED;
+        identity_give(counted, QUOTA_IN_FLIGHT, 1);
         xop_fail(&error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
     }
     if (request) {
         request_begin(request, m, body);
+        request->in_flight = counted;
+        request->priority = admit_priority(c, m->priority);
     } else {
         count_refused(c, why);
         answer_failure(c, m->id, &error, false);
@@ -178,9 +195,12 @@ static struct request *on_attach(struct connection *c, const struct message *m, 
     struct xop_error error;
     struct memory *memory = NULL;
     struct request *request = begin(c, m, body);
-    int fd = request ? input_take_fd(c) : -1;
-    if (!request)
+    int fd = input_take_fd(c); /* in any case: the next is another frame's */
+    if (!request) {
+        if (fd >= 0)
+            close(fd);
         return NULL;
+    }
     if (!is_local(c, &error))
         ;
     else if (fd < 0)
@@ -303,7 +323,8 @@ void handle_worker_changed(struct connection *c) {
 
 static struct request *on_stats(struct connection *c, const struct message *m, uint64_t body) {
     (void)body;
-    answer_document_take(c, m->id, document_stats(c->thread->front));
+    answer_document_take(c, m->id,
+                         document_stats(c->thread->front, admit_sees_all(c) ? NULL : c->identity));
     return NULL;
 }
 
@@ -347,6 +368,20 @@ static struct request *(*const rows[MESSAGE_TYPES])(struct connection *, const s
     [MESSAGE_RELOAD] = on_unimplemented,
 };
 
+/* Answers what its sender may not send, or not now. */
+static bool is_admitted(struct connection *c, const struct message *m) {
+    struct xop_error error;
+    if (admit_message(c, m->type, &error) == XOP_OK)
+        return true;
+    int fd = m->type == MESSAGE_ATTACH ? input_take_fd(c) : -1;
+    if (fd >= 0)
+        close(fd);
+    stats_add(c->stats.requests, 1);
+    count_refused(c, error.status == XOP_PERMISSION_DENIED ? REFUSED_FORBIDDEN : REFUSED_QUOTA);
+    answer_failure(c, m->id, &error, false);
+    return false;
+}
+
 struct request *handle_message(struct connection *c, const struct message *m, uint64_t body) {
     struct xop_error error;
     if (!rows[m->type] || (m->type == MESSAGE_HELLO) == c->greeted) {
@@ -367,5 +402,7 @@ struct request *handle_message(struct connection *c, const struct message *m, ui
         connection_close(c, &error);
         return NULL;
     }
+    if (m->type != MESSAGE_HELLO && !is_admitted(c, m))
+        return NULL;
     return rows[m->type](c, m, body);
 }

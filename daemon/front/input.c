@@ -4,6 +4,7 @@
 #include "connection.h"
 #include "dispatch.h"
 #include "handle.h"
+#include "identity.h"
 #include "request.h"
 #include "shared.h"
 #include "thread.h"
@@ -74,10 +75,22 @@ static bool take_space(struct connection *c, struct request *request) {
     return inbox_take(input_inbox(thread), thread->index, bytes, &request->block);
 }
 
+/* Its identity pays for the space, once, however long it waits for it. */
+static enum xop_status pay_space(struct connection *c, struct request *request,
+                                 struct xop_error *error) {
+    if (request->payer)
+        return XOP_OK;
+    request->paid = block_bytes(request);
+    return identity_take(c->identity, QUOTA_INBOX, request->paid, &request->payer, error);
+}
+
 static void begin_body(struct connection *c) {
+    struct xop_error error;
     if (c->receiving && block_bytes(c->receiving) > inbox_largest(input_inbox(c->thread)))
         request_fail(c->receiving, XOP_RESOURCE_EXHAUSTED,
                      "the request with its attributes needs more than this server's inbox has");
+    if (c->receiving && pay_space(c, c->receiving, &error) != XOP_OK)
+        request_fail(c->receiving, error.status, "%s", error.message);
     struct request *request = c->receiving;
     if (request && !take_space(c, request)) {
         wait_for_space(c);

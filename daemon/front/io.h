@@ -31,9 +31,11 @@
 #include <sys/uio.h>
 
 struct front;
+struct identity;
 struct memory;
 struct staying;
 struct resident;
+struct shown;
 struct tls_session;
 
 enum request_state {
@@ -72,6 +74,10 @@ struct request {
     uint64_t body_bytes, cost;
     uint64_t bytes_in, bytes_out; /* a probe's */
     struct inbox_block block;
+    /* Who pays, see identity_take: for one request in flight, until it is answered, and for `paid`
+     * bytes of the inbox. */
+    struct identity *in_flight, *payer;
+    uint64_t paid;
     struct access *accesses; /* see order.h */
     struct edge *edges;
     uint32_t blockers;
@@ -146,6 +152,9 @@ struct connection {
 
     uint64_t awaiting_id;               /* a describe that waits for a worker, */
     char awaiting_op[XOP_MAX_NAME + 1]; /* and what it asks for */
+
+    struct identity *identity; /* NULL before hello; changed under the thread's lock */
+    struct shown *shown;       /* by what it was found, see admit.c */
 
     struct tls_session *tls; /* NULL: none */
     bool handshaking;

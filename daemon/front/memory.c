@@ -2,6 +2,7 @@
 
 #include "daemon/shared/channel.h"
 #include "dispatch.h"
+#include "identity.h"
 #include "request.h"
 #include "shared.h"
 
@@ -60,6 +61,7 @@ static void memory_free(struct memory *memory) {
         close(memory->fd);
     if (memory->exported >= 0)
         close(memory->exported);
+    identity_give(memory->payer, QUOTA_ATTACHED, memory->bytes);
     free(memory->object.windows);
     arena_free(memory->arena);
     free(memory);
@@ -135,7 +137,7 @@ static enum xop_status check_descriptor(int fd, uint64_t bytes, struct xop_error
 }
 
 static enum xop_status charge_attached(struct connection *c, uint64_t bytes,
-                                       struct xop_error *error) {
+                                       struct identity **payer, struct xop_error *error) {
     const struct config *config = shared_config(c->thread);
     uint64_t own = config->quota_attached_bytes, all = attached_limit(config);
     uint64_t has = stats_get(c->stats.attached_bytes);
@@ -147,27 +149,36 @@ static enum xop_status charge_attached(struct connection *c, uint64_t bytes,
                         "a connection may attach %llu bytes (quota.attached), of which %llu are "
                         "used",
                         (unsigned long long)own, (unsigned long long)has);
-    if (!charge(&c->thread->front->attached_bytes, bytes, all))
-        return xop_fail(error, XOP_RESOURCE_EXHAUSTED,
-                        "all clients together may attach %llu bytes (device.attached)",
-                        (unsigned long long)all);
-    return XOP_OK;
+    if (identity_take(c->identity, QUOTA_ATTACHED, bytes, payer, error) != XOP_OK)
+        return error->status;
+    if (charge(&c->thread->front->attached_bytes, bytes, all))
+        return XOP_OK;
+    identity_give(*payer, QUOTA_ATTACHED, bytes);
+    return xop_fail(error, XOP_RESOURCE_EXHAUSTED,
+                    "all clients together may attach %llu bytes (device.attached)",
+                    (unsigned long long)all);
 }
 
 struct memory *memory_attach(struct connection *c, uint64_t id, int fd, uint64_t bytes, bool write,
                              struct xop_error *error) {
     struct memory *memory = NULL;
-    if (check_descriptor(fd, bytes, error) != XOP_OK || charge_attached(c, bytes, error) != XOP_OK)
+    struct identity *payer = NULL;
+    if (check_descriptor(fd, bytes, error) != XOP_OK ||
+        charge_attached(c, bytes, &payer, error) != XOP_OK)
         goto fail;
     memory = memory_new(c->thread, SEAM_CLIENT, bytes);
-    if (memory)
+    if (memory) {
+        memory->payer = payer;
         memory->object.windows = calloc(ORDER_WINDOWS, sizeof *memory->object.windows);
+    }
     if (!memory || !memory->object.windows || !table_add(&c->holdings.memories, id, memory)) {
         xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
-        if (memory)
+        if (memory) {
             memory_free(memory);
-        else
+        } else {
             atomic_fetch_sub(&c->thread->front->attached_bytes, bytes);
+            identity_give(payer, QUOTA_ATTACHED, bytes);
+        }
         goto fail;
     }
     memory->id = id;

@@ -27,6 +27,7 @@ struct memory {
     struct memory *next_slab;
     struct io_thread *thread;
     struct connection *connection; /* whose quota a client's counts against; NULL once it ended */
+    struct identity *payer;        /* who pays for its bytes, see identity_take */
     enum seam_memory_kind kind;
     enum memory_state state;
     uint32_t flags; /* enum seam_memory_flags */

@@ -153,7 +153,7 @@ static void reasons(struct writer *w, const struct family *family, const char *c
 static void ended(struct writer *w, const struct family *family) {
     static const char *const names[STATS_ENDED] = {
         [ENDED_LIMIT] = "limit", [ENDED_TLS] = "tls",           [ENDED_HELLO] = "no_hello",
-        [ENDED_SLOW] = "slow",   [ENDED_PROTOCOL] = "protocol",
+        [ENDED_SLOW] = "slow",   [ENDED_PROTOCOL] = "protocol", [ENDED_FORBIDDEN] = "forbidden",
     };
     reasons(w, family, names, w->c->threads.ended, STATS_ENDED);
 }
@@ -162,7 +162,8 @@ static void refused(struct writer *w, const struct family *family) {
     static const char *const names[STATS_REFUSED] = {
         [REFUSED_DRAINING] = "draining",       [REFUSED_NO_WORKER] = "no_worker",
         [REFUSED_NO_OPERATOR] = "no_operator", [REFUSED_MALFORMED] = "malformed",
-        [REFUSED_EXHAUSTED] = "exhausted",     [REFUSED_INVALID] = "invalid",
+        [REFUSED_EXHAUSTED] = "exhausted",     [REFUSED_QUOTA] = "quota",
+        [REFUSED_FORBIDDEN] = "forbidden",     [REFUSED_INVALID] = "invalid",
     };
     reasons(w, family, names, w->c->threads.refused, STATS_REFUSED);
 }

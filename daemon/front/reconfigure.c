@@ -1,5 +1,6 @@
 #include "reconfigure.h"
 
+#include "admit.h"
 #include "daemon/parent.h"
 #include "daemon/shared/channel.h"
 #include "thread.h"
@@ -15,6 +16,8 @@ static enum xop_status take_over(struct front *front, int fd, struct xop_error *
     if (pread(fd, &fresh, sizeof fresh, 0) != (ssize_t)sizeof fresh)
         return xop_fail(error, XOP_INTERNAL, "the front cannot read it: %s", strerror(errno));
     if (front->tls && tls_reload(front->tls, &fresh, error) != XOP_OK)
+        return error->status;
+    if (admit_load(front, &fresh.policy, error) != XOP_OK)
         return error->status;
     pthread_mutex_lock(&front->lock);
     config_apply(front->config, &fresh, NULL);

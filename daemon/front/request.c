@@ -3,6 +3,7 @@
 #include "answer.h"
 #include "connection.h"
 #include "dispatch.h"
+#include "identity.h"
 #include "input.h"
 #include "operands.h"
 
@@ -31,6 +32,8 @@ void request_charge(struct request *request, uint64_t bytes) {
 
 static void give_space(struct request *request) {
     struct io_thread *thread = request->thread;
+    identity_give(request->payer, QUOTA_INBOX, request->paid);
+    request->payer = NULL;
     if (request->block.bytes > 0) {
         bool shared = inbox_give(input_inbox(thread), &request->block);
         input_space_freed(thread, shared);
@@ -47,7 +50,14 @@ void request_free(struct request *request) {
     thread->free_requests = request;
 }
 
+/* It is no longer one of its identity's in flight. */
+static void uncount(struct request *request) {
+    identity_give(request->in_flight, QUOTA_IN_FLIGHT, 1);
+    request->in_flight = NULL;
+}
+
 void request_drop(struct request *request) {
+    uncount(request);
     operands_end(request);
     if (request->blockers == 0) {
         request_free(request);
@@ -161,7 +171,6 @@ static enum xop_status put_arguments(struct request *request, const struct messa
 
 void request_begin(struct request *request, const struct message *message, uint64_t body) {
     request->id = message->id;
-    request->priority = (int8_t)message->priority;
     request->body_bytes = body;
 }
 
@@ -241,6 +250,7 @@ void request_detach(struct request *request) {
     if (request->has_timer)
         evtimer_del(&request->timer);
     request->has_timer = false;
+    uncount(request);
     atomic_fetch_sub_explicit(&connection->stats.in_flight, 1, memory_order_relaxed);
     atomic_fetch_sub_explicit(&connection->thread->in_flight, 1, memory_order_relaxed);
     if (request->state == REQUEST_RECEIVING) {

@@ -1,5 +1,6 @@
 #include "resident.h"
 
+#include "identity.h"
 #include "shared.h"
 
 #include <stdlib.h>
@@ -27,6 +28,7 @@ static void destroy(struct object *object) {
     }
     if (resident->memory)
         memory_give(resident->memory, resident->offset);
+    identity_give(resident->payer, QUOTA_RESIDENT, resident->bytes);
     free(resident->written);
     free(resident);
 }
@@ -136,9 +138,14 @@ enum xop_status resident_place(struct resident *resident, bool alone, struct xop
                         "resident tensors of a connection may have %llu bytes (quota.resident), of "
                         "which %llu are used",
                         (unsigned long long)quota, (unsigned long long)has);
+    if (identity_take(c->identity, QUOTA_RESIDENT, resident->bytes, &resident->payer, error) !=
+        XOP_OK)
+        return error->status;
     if (!memory_take(c->thread, resident->bytes, alone, &resident->memory, &resident->offset,
                      error)) {
         resident->memory = NULL;
+        identity_give(resident->payer, QUOTA_RESIDENT, resident->bytes);
+        resident->payer = NULL;
         return error->status;
     }
     stats_add(c->stats.resident_bytes, resident->bytes);

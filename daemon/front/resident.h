@@ -30,7 +30,8 @@ struct resident {
     uint32_t rank;
     int64_t shape[XOP_MAX_RANK];
     uint64_t bytes, version;
-    struct memory *memory; /* NULL: it has no place, or needs none */
+    struct memory *memory;  /* NULL: it has no place, or needs none */
+    struct identity *payer; /* who pays for its bytes, see identity_take */
     uint64_t offset;
     struct resident_span *written; /* in order, none touching */
     uint32_t nwritten, capacity;

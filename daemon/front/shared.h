@@ -6,6 +6,7 @@
 #define FRONT_SHARED_H
 
 #include "daemon/passed.h"
+#include "identity.h"
 #include "io.h"
 
 #include <time.h>
@@ -33,6 +34,7 @@ struct front {
     uint64_t started_ns;
     time_t started; /* the same by the clock on the wall */
     struct inbox inbox;
+    struct identities identities;
     struct io_thread *threads;
     uint32_t nthreads;
     const struct passed *passed; /* until they are listened to */

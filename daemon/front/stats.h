@@ -36,7 +36,15 @@ enum stats_path { STATS_INLINE, STATS_SHM, STATS_RESIDENT, STATS_PATHS };
 enum stats_direction { STATS_IN, STATS_OUT, STATS_DIRECTIONS };
 
 /* Why connections are not taken, or ended from this side. */
-enum stats_ended { ENDED_LIMIT, ENDED_TLS, ENDED_HELLO, ENDED_SLOW, ENDED_PROTOCOL, STATS_ENDED };
+enum stats_ended {
+    ENDED_LIMIT,
+    ENDED_TLS,
+    ENDED_HELLO,
+    ENDED_SLOW,
+    ENDED_PROTOCOL,
+    ENDED_FORBIDDEN,
+    STATS_ENDED
+};
 /* Why requests are refused before they are queued. */
 enum stats_refused {
     REFUSED_DRAINING,
@@ -44,6 +52,8 @@ enum stats_refused {
     REFUSED_NO_OPERATOR,
     REFUSED_MALFORMED,
     REFUSED_EXHAUSTED,
+    REFUSED_QUOTA,
+    REFUSED_FORBIDDEN,
     REFUSED_INVALID,
     STATS_REFUSED
 };

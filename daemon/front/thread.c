@@ -1,5 +1,6 @@
 #include "thread.h"
 
+#include "admit.h"
 #include "answer.h"
 #include "complete.h"
 #include "connection.h"
@@ -144,6 +145,19 @@ static void on_config(struct io_thread *thread, const struct command *command) {
     pthread_mutex_unlock(&thread->front->lock);
 }
 
+static void on_policy(struct io_thread *thread, const struct command *command) {
+    struct xop_error error;
+    (void)command;
+    for (struct connection *c = thread->connections; c; c = c->next) {
+        if (!c->greeted || c->ended || c->state == CONNECTION_CLOSING ||
+            admit_again(c, &error) == XOP_OK)
+            continue;
+        connection_log(c, 0, LOG_LEVEL_INFO, "may not stay: %s", error.message);
+        connection_refuse(c, &error);
+        connection_visit(c);
+    }
+}
+
 static void on_drain(struct io_thread *thread, const struct command *command) {
     (void)command;
     thread->draining = true;
@@ -174,8 +188,9 @@ static void (*const handlers[])(struct io_thread *, const struct command *) = {
     [THREAD_ADOPT] = on_adopt,       [THREAD_READY] = on_ready,
     [THREAD_GONE] = on_gone,         [THREAD_UNAVAILABLE] = on_unavailable,
     [THREAD_EXPORTED] = on_exported, [THREAD_SPACE] = on_space,
-    [THREAD_CONFIG] = on_config,     [THREAD_DRAIN] = on_drain,
-    [THREAD_LEAVE] = on_leave,       [THREAD_STOP] = on_stop,
+    [THREAD_CONFIG] = on_config,     [THREAD_POLICY] = on_policy,
+    [THREAD_DRAIN] = on_drain,       [THREAD_LEAVE] = on_leave,
+    [THREAD_STOP] = on_stop,
 };
 
 static void on_commands(evutil_socket_t fd, short what, void *arg) {

@@ -15,6 +15,7 @@ enum thread_command {
     THREAD_EXPORTED,    /* a memory's descriptor for a client: fd, number */
     THREAD_SPACE,       /* the inbox has space again */
     THREAD_CONFIG,      /* the front's configuration has changed */
+    THREAD_POLICY,      /* other policies are in force */
     THREAD_DRAIN,       /* say goaway, take no new requests */
     THREAD_LEAVE,       /* answer what has come, then close every connection in order */
     THREAD_STOP         /* end every connection and the thread */

@@ -1,5 +1,6 @@
 #include "tls.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -20,7 +21,9 @@ struct tls {
 
 struct tls_session {
     SSL *ssl;
+    bool has_certificate; /* which the client showed, and which was verified */
     char subject[TLS_SUBJECT];
+    char *names; /* alternative ones, a line each; NULL: none */
 };
 
 /* The oldest of OpenSSL's errors, and the queue empty for the next call. */
@@ -158,10 +161,7 @@ struct tls_session *tls_accept(struct tls *tls, int fd) {
 }
 
 /* A subject that does not fit is refused: cut short it might be somebody else's. */
-static bool keep_subject(struct tls_session *session) {
-    X509 *certificate = SSL_get0_peer_certificate(session->ssl);
-    if (!certificate)
-        return true;
+static bool keep_subject(struct tls_session *session, X509 *certificate) {
     BIO *text = BIO_new(BIO_s_mem());
     bool fits = false;
     if (text &&
@@ -176,15 +176,71 @@ static bool keep_subject(struct tls_session *session) {
     return fits;
 }
 
+/* Writes a line where the name is nothing but printable: what else there is might pass for two, or
+ * for another. */
+static void write_name(BIO *text, const char *type, const ASN1_STRING *name) {
+    const unsigned char *bytes = ASN1_STRING_get0_data(name);
+    int length = ASN1_STRING_length(name);
+    for (int i = 0; i < length; i++)
+        if (bytes[i] <= ' ' || bytes[i] > '~')
+            return;
+    if (length > 0)
+        BIO_printf(text, "%s%.*s\n", type, length, (const char *)bytes);
+}
+
+static void write_ip(BIO *text, const ASN1_OCTET_STRING *address) {
+    char line[INET6_ADDRSTRLEN];
+    int length = ASN1_STRING_length(address), family = length == 4 ? AF_INET : AF_INET6;
+    if ((length == 4 || length == 16) &&
+        inet_ntop(family, ASN1_STRING_get0_data(address), line, sizeof line))
+        BIO_printf(text, "IP:%s\n", line);
+}
+
+static bool keep_names(struct tls_session *session, X509 *certificate) {
+    GENERAL_NAMES *names = X509_get_ext_d2i(certificate, NID_subject_alt_name, NULL, NULL);
+    BIO *text = BIO_new(BIO_s_mem());
+    bool kept = text != NULL;
+    for (int i = 0; kept && i < sk_GENERAL_NAME_num(names); i++) {
+        const GENERAL_NAME *name = sk_GENERAL_NAME_value(names, i);
+        switch (name->type) {
+        case GEN_DNS: write_name(text, "DNS:", name->d.dNSName); break;
+        case GEN_URI: write_name(text, "URI:", name->d.uniformResourceIdentifier); break;
+        case GEN_EMAIL: write_name(text, "email:", name->d.rfc822Name); break;
+        case GEN_IPADD: write_ip(text, name->d.iPAddress); break;
+        default: break;
+        }
+    }
+    if (kept && BIO_write(text, "", 1) == 1) {
+        char *bytes;
+        BIO_get_mem_data(text, &bytes);
+        session->names = strdup(bytes);
+    }
+    kept = session->names != NULL;
+    GENERAL_NAMES_free(names);
+    BIO_free(text);
+    return kept;
+}
+
+static enum xop_status keep_certificate(struct tls_session *session, struct xop_error *error) {
+    X509 *certificate = SSL_get0_peer_certificate(session->ssl);
+    if (!certificate)
+        return XOP_OK;
+    session->has_certificate = true;
+    if (!keep_subject(session, certificate))
+        return xop_fail(error, XOP_UNAUTHENTICATED,
+                        "its certificate's subject has more than %d bytes", TLS_SUBJECT - 1);
+    if (!keep_names(session, certificate))
+        return xop_fail(error, XOP_RESOURCE_EXHAUSTED, "the server is out of memory");
+    return XOP_OK;
+}
+
 enum tls_step tls_handshake(struct tls_session *session, struct xop_error *error) {
     ERR_clear_error();
     int done = SSL_do_handshake(session->ssl);
     if (done == 1) {
-        if (keep_subject(session))
-            return TLS_DONE;
-        xop_fail(error, XOP_UNAUTHENTICATED, "its certificate's subject has more than %d bytes",
-                 TLS_SUBJECT - 1);
-        return TLS_REFUSED;
+        enum xop_status kept = keep_certificate(session, error);
+        ERR_clear_error();
+        return kept == XOP_OK ? TLS_DONE : TLS_REFUSED;
     }
     int failed = errno;
     switch (SSL_get_error(session->ssl, done)) {
@@ -291,8 +347,15 @@ void tls_free(struct tls_session *session) {
     if (!session)
         return;
     SSL_free(session->ssl);
+    free(session->names);
     free(session);
 }
+
+const char *tls_subject(const struct tls_session *session) {
+    return session->has_certificate ? session->subject : NULL;
+}
+
+const char *tls_names(const struct tls_session *session) { return session->names; }
 
 void tls_describe(const struct tls_session *session, char *out, size_t capacity) {
     snprintf(out, capacity, "%s %s%s%s%s%s", SSL_get_version(session->ssl),

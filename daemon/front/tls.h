@@ -41,6 +41,12 @@ bool tls_has_pending(const struct tls_session *session);
 void tls_shutdown(struct tls_session *session);
 void tls_free(struct tls_session *session); /* NULL is allowed */
 
+/* After the handshake, of the peer's verified certificate, as long as the session lives: the
+ * subject as RFC 2253 writes it, and the alternative names, "DNS:a", "URI:b", "email:c" or
+ * "IP:1.2.3.4", a line each. NULL: it showed no certificate. */
+const char *tls_subject(const struct tls_session *session);
+const char *tls_names(const struct tls_session *session);
+
 /* After the handshake, for the log: what was agreed, and the subject of the peer's verified
  * certificate as RFC 2253 writes it, where it showed one. */
 void tls_describe(const struct tls_session *session, char *out, size_t capacity);

@@ -58,3 +58,10 @@ write("npy", "safetensors", b"\x02" + struct.pack("<Q", len(header)) + header + 
 write("npy", "literal", b"\x03f32:[[1,2],[nan,-inf]]")
 write("config", "all", b"[server]\nlisten = unix:/tmp/x\nsocket_mode = 0600\n; comment\n[device]\n"
                        b"inbox = 1G\nbackend = cpu\n[log]\nlevel = debug\n")
+write("config", "policies", b"[policy a]\nmatch = uid:1\nmatch = gid:2\nmatch = cert:CN=a,O=b\n"
+                            b"match = san:DNS:a\nrole = admin\nrate = 5\nburst = 2\n"
+                            b"[policy b]\nmatch = anonymous\nmatch = any\nrole = use\n"
+                            b"connections = 3\nin_flight = 4\ninbox = 1M\nresident = 2G\n"
+                            b"attached = 1T\npriority = -8\n[policy a]\nmatch = uid:7\n")
+write("tokens", "all", b"# names and tokens\n\nci 0123456789abcdef\n\tbuild  sha256:" + b"0a" * 32 +
+      b"  \r\n")

@@ -80,7 +80,7 @@ def tensors(header, body):
 
 
 class Client:
-    def __init__(self, address, hello=True):
+    def __init__(self, address, hello=True, token=None):
         family, where = address
         self.socket = socket.socket(family, socket.SOCK_STREAM)
         self.socket.settimeout(LIMIT_S)
@@ -90,9 +90,15 @@ class Client:
         self.notices = []
         self.descriptors = []
         if hello:
-            self.send({"type": "hello", "version_min": 1, "version_max": 1, "agent": "test"})
-            self.hello, _ = self.receive()
-            assert self.hello["type"] == "hello", self.hello
+            self.greet(token)
+
+    def greet(self, token=None):
+        self.send({"type": "hello", "version_min": 1, "version_max": 1, "agent": "test",
+                   **({"token": token} if token else {})})
+        self.hello, _ = self.receive()
+        if self.hello["type"] == "error":
+            raise Failed(self.hello)
+        assert self.hello["type"] == "hello", self.hello
 
     def close(self):
         self.socket.close()
@@ -413,4 +419,5 @@ def run(tests):
 INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED = 3, 4, 5, 6, 7
 FAILED_PRECONDITION, ABORTED, DATA_LOSS = 9, 10, 15
 RESOURCE_EXHAUSTED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, CANCELLED = 8, 12, 13, 14, 1
+UNAUTHENTICATED = 16
 DEVICE_FAULT = 64

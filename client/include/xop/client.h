@@ -41,7 +41,7 @@ struct xop_client;
 struct xop_client_options {
     size_t size;           /* sizeof(struct xop_client_options), so that it can grow */
     const char *agent;     /* named in the server's log; NULL: the program's name */
-    const char *token;     /* NULL: none */
+    const char *token;     /* says who this is, to a server that knows it; NULL: none */
     uint64_t timeout_ms;   /* for connecting and hello; 0: 10 s */
     uint64_t max_response; /* a response of more bytes ends the connection; 0: 64 GiB */
     /* A blocking call looks for its answer so many microseconds without sleeping, which takes a
@@ -52,6 +52,9 @@ struct xop_client_options {
      * (NULL: the system's), and the client's own certificate (NULL: none) and key (NULL: in cert).
      */
     const char *ca, *cert, *key;
+    /* Send the token over tcp: too, where whoever listens can read it. Without this it is refused.
+     */
+    bool insecure_token;
 };
 
 #define XOP_SPIN_NEVER UINT32_MAX
