@@ -2,9 +2,15 @@
 
 #include <string.h>
 
-static const struct reference *const all[] = {&reference_square_bias, &reference_sigmoid,
-                                              &reference_sigmoid_complement,
-                                              &reference_bose_einstein, &reference_linear};
+static const struct reference *const all[] = {
+    &reference_square_bias,   &reference_sigmoid,   &reference_sigmoid_complement,
+    &reference_bose_einstein, &reference_linear,    &reference_relu,
+    &reference_leaky_relu,    &reference_elu,       &reference_gelu,
+    &reference_silu,          &reference_tanh,      &reference_softplus,
+    &reference_exp,           &reference_log,       &reference_sqrt,
+    &reference_rsqrt,         &reference_abs,       &reference_neg,
+    &reference_sin,           &reference_cos,       &reference_erf,
+    &reference_clamp,         &reference_hardswish, &reference_mish};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

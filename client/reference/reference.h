@@ -32,6 +32,7 @@ struct reference_setting {
 struct reference_arithmetic {
     double max;          /* largest finite number that intermediate results can hold */
     double least_normal; /* smallest with all its digits */
+    double smallest;     /* smallest but 0 */
     const struct reference_setting *setting; /* NULL: defaults alone */
 };
 
@@ -100,6 +101,10 @@ const struct reference *reference_find(const char *name);
 const struct reference *reference_at(uint32_t n);
 
 extern const struct reference reference_square_bias, reference_sigmoid,
-    reference_sigmoid_complement, reference_bose_einstein, reference_linear;
+    reference_sigmoid_complement, reference_bose_einstein, reference_linear, reference_relu,
+    reference_leaky_relu, reference_elu, reference_gelu, reference_silu, reference_tanh,
+    reference_softplus, reference_exp, reference_log, reference_sqrt, reference_rsqrt,
+    reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
+    reference_hardswish, reference_mish;
 
 #endif

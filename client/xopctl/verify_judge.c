@@ -46,7 +46,7 @@ static bool allocate(struct reference_tensor *t, bool output) {
 static struct reference_arithmetic arithmetic_of(const struct verify_subject *s) {
     enum xop_dtype computed = s->dtype == XOP_F64 ? XOP_F64 : XOP_F32;
     return (struct reference_arithmetic){value_largest(computed), value_least_normal(computed),
-                                         s->setting};
+                                         value_smallest(computed), s->setting};
 }
 
 /* A new input of the trial: values as the dtype holds them, and as doubles for the reference. */

@@ -28,6 +28,7 @@
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
+#include "kernels/unary.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -51,6 +52,10 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+#define UNARY(name, ...)                                                                           \
+    {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \
+     LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+#include "kernels/unary.def"
 };
 
 struct lane {
