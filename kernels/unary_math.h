@@ -17,6 +17,7 @@
  *     F(expm1_minus)(a)     exp(-a) - 1
  *     F(log1p_fraction)(e)  log(1 + e) for e <= 1
  *     F(square_rest)(a, s)  a * a - s exactly, s being the rounded square of a < 64
+ *     F(quotient)(a, b)     a / b for b from 1 to 64
  *
  * Everything is made of exponentials of what is not above 0, so that nothing overflows on the way,
  * and without branches, so that loops vectorise. No include guard.
@@ -33,11 +34,11 @@ FUNCTION R F(expm1_below)(R x) { return F(expm1_minus)(M(fabs)(x)); }
 
 FUNCTION R F(sigmoid)(R x) {
     R e = F(exp_minus)(M(fabs)(x));
-    return (x < 0 ? e : K(1)) / (1 + e);
+    return F(quotient)(x < 0 ? e : K(1), 1 + e);
 }
 
 FUNCTION R F(silu_slope)(R x) {
-    R e = F(exp_minus)(M(fabs)(x)), whole = 1 / (1 + e), rest = e * whole;
+    R e = F(exp_minus)(M(fabs)(x)), whole = F(quotient)(K(1), 1 + e), rest = e * whole;
     R s = x < 0 ? rest : whole, other = x < 0 ? whole : rest;
     return s * (1 + x * other);
 }
@@ -45,7 +46,7 @@ FUNCTION R F(silu_slope)(R x) {
 /* (1 - exp(-2a)) / (1 + exp(-2a)) with x's sign. */
 FUNCTION R F(tanh)(R x) {
     R m = F(expm1_minus)(2 * M(fabs)(x));
-    return M(copysign)(m / (2 + m), x);
+    return M(copysign)(F(quotient)(m, 2 + m), x);
 }
 
 FUNCTION R F(log1p_exp)(R x) {
@@ -65,7 +66,7 @@ FUNCTION R F(exp_square)(R x, R half) {
  * Chebyshev's points of the range in which the exponential does not vanish (a < 15 in f32 and 39.5
  * in f64), to a relative error of 2^-28 and 2^-58. */
 FUNCTION R F(normal_tail)(R a) {
-    R limited = a > 40 ? K(40) : a, s = 1 / (limited + 4), t = 1 - 8 * s;
+    R limited = a > 40 ? K(40) : a, s = F(quotient)(K(1), limited + 4), t = 1 - 8 * s;
 #if UNARY_BITS == 32
     R sum = K(-0x1.b07cfp-15);
     sum = MULTIPLY_ADD(sum, t, K(-0x1.e61df8p-13));
@@ -126,7 +127,7 @@ FUNCTION R F(gelu_twice)(R x) { return K(1.59576912160573071176) * x * (1 + K(0.
 FUNCTION R F(gelu_tanh)(R x) { return x * F(sigmoid)(F(gelu_twice)(x)); }
 
 FUNCTION R F(gelu_tanh_slope)(R x) {
-    R z = F(gelu_twice)(x), e = F(exp_minus)(M(fabs)(z)), whole = 1 / (1 + e),
+    R z = F(gelu_twice)(x), e = F(exp_minus)(M(fabs)(z)), whole = F(quotient)(K(1), 1 + e),
       bend = e * whole * whole;
     R inner = K(1.59576912160573071176) * (1 + K(0.134145) * x * x);
     /* Where the sigmoid is flat, x^2 may have overflowed. */
@@ -138,14 +139,14 @@ FUNCTION R F(gelu_tanh_slope)(R x) {
 FUNCTION R F(tanh_softplus)(R x) {
     R e = F(exp_minus)(M(fabs)(x));
     R n = x > 0 ? 1 + 2 * e : e * (e + 2);
-    return n / (n + (x > 0 ? 2 * e * e : K(2)));
+    return F(quotient)(n, n + (x > 0 ? 2 * e * e : K(2)));
 }
 
 FUNCTION R F(mish_slope)(R x) {
     R e = F(exp_minus)(M(fabs)(x));
     R n = x > 0 ? 1 + 2 * e : e * (e + 2), rest = x > 0 ? 2 * e * e : K(2);
-    R t = n / (n + rest), sigmoid = (x > 0 ? K(1) : e) / (1 + e);
-    return t + x * (sigmoid * (rest / (n + rest)) * (1 + t));
+    R sum = n + rest, t = F(quotient)(n, sum), s = F(quotient)(x > 0 ? K(1) : e, 1 + e);
+    return t + x * (s * F(quotient)(rest, sum) * (1 + t));
 }
 
 #undef UNARY_BITS

@@ -115,7 +115,10 @@ static long double silu_backward(struct point *at) {
     return at->g * (s * (1 + at->x * other));
 }
 
-static long double tanh_forward(struct point *at) { return tanhl(at->x); }
+static long double tanh_forward(struct point *at) {
+    at->scale = FACTORS * fabsl(tanhl(at->x));
+    return tanhl(at->x);
+}
 static long double tanh_backward(struct point *at) {
     long double square = held(at, at->x * at->x);
     at->scale = fabsl(at->g) * (1 + square);
@@ -126,7 +129,9 @@ static long double softplus_forward(struct point *at) {
     long double beta = number(at, "beta", 1), z = at->x * beta;
     if (z > number(at, "threshold", 20))
         return at->x;
-    return with_lost(at, softplus_of(z) / beta, 1 / beta);
+    with_lost(at, softplus_of(z) / beta, 1 / beta);
+    at->scale *= FACTORS;
+    return softplus_of(z) / beta;
 }
 static long double softplus_backward(struct point *at) {
     long double z = at->x * number(at, "beta", 1);
@@ -166,7 +171,9 @@ static long double cos_backward(struct point *at) { return at->g * -sinl(at->x);
 static long double erf_forward(struct point *at) { return erfl(at->x); }
 static long double erf_backward(struct point *at) {
     long double slope = held(at, TWO_OVER_SQRT_PI * held(at, expl(-at->x * at->x)));
-    return with_lost(at, at->g * slope, at->g);
+    with_lost(at, at->g * slope, at->g);
+    at->scale *= FACTORS;
+    return at->g * slope;
 }
 
 static long double clamp_forward(struct point *at) {

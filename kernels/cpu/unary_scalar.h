@@ -20,6 +20,9 @@ static inline double unary_exp_minus_f64(double a) { return scalar_exp_f64(a).ex
 static inline float unary_expm1_minus_f32(float a) { return scalar_exp_f32(a).expm1; }
 static inline double unary_expm1_minus_f64(double a) { return scalar_exp_f64(a).expm1; }
 
+static inline float unary_quotient_f32(float a, float b) { return a / b; }
+static inline double unary_quotient_f64(double a, double b) { return a / b; }
+
 /* The square's rest by halves of the factor that multiply exactly (Dekker, 1971). */
 static inline float unary_square_rest_f32(float a, float square) {
     float high = convert_float_of(convert_bits_of(a) & 0xfffff000u), low = a - high;
