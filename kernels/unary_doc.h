@@ -103,7 +103,7 @@ static const char abs_doc[] =
     "| +inf, -inf | +inf | grad_y, -grad_y |\n"
     "| NaN | NaN | 0 |\n";
 
-static const char neg_doc[] = "`neg` turns the sign.\n\n"
+static const char neg_doc[] = "`neg` is x with its sign turned.\n\n"
                               "    y = -x\n"
                               "    grad_x = -grad_y\n"
                               "\nOf everything, zeros and infinities included. NaN stays NaN.\n";
