@@ -130,7 +130,7 @@ static const char erf_doc[] = "`erf` is the error function.\n\n"
                               "| -inf | -1 | 0 |\n" NAN_GIVES_NAN;
 
 static const char clamp_doc[] =
-    "`clamp` holds x between two bounds, as PyTorch's clamp.\n\n"
+    "`clamp` is x held between two bounds, as PyTorch's clamp.\n\n"
     "    y = min(max(x, min), max)\n"
     "    grad_x = grad_y for min <= x <= max, else 0\n" EDGES
     "| +inf | max | grad_y where max is +inf, else 0 |\n"
