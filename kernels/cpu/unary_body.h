@@ -5,8 +5,12 @@
 
 /* What a pass's arguments are called in its formula. */
 #define ARGUMENTS_FORWARD const R x = a[i]
-#define ARGUMENTS_X const R x = a[i], g = b[i]
-#define ARGUMENTS_Y const R y = a[i], g = b[i]
+#define ARGUMENTS_X                                                                                \
+    const R x = a[i];                                                                              \
+    const R g = b[i]
+#define ARGUMENTS_Y                                                                                \
+    const R y = a[i];                                                                              \
+    const R g = b[i]
 #define ARGUMENTS_NONE const R g = a[i]
 
 #define LOOP(name, arguments, formula)                                                             \
