@@ -10,7 +10,8 @@ static const struct reference *const all[] = {
     &reference_exp,           &reference_log,       &reference_sqrt,
     &reference_rsqrt,         &reference_abs,       &reference_neg,
     &reference_sin,           &reference_cos,       &reference_erf,
-    &reference_clamp,         &reference_hardswish, &reference_mish};
+    &reference_clamp,         &reference_hardswish, &reference_mish,
+    &reference_cast};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

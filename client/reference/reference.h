@@ -81,6 +81,8 @@ struct reference {
     /* The attributes with which every case is tried, one after the other; NULL: defaults alone. */
     const struct reference_setting *settings;
     uint32_t nsettings;
+    /* Whether the attribute "dtype", the first of each setting, is that of forward's outputs. */
+    bool makes_dtype;
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller
@@ -105,6 +107,6 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_leaky_relu, reference_elu, reference_gelu, reference_silu, reference_tanh,
     reference_softplus, reference_exp, reference_log, reference_sqrt, reference_rsqrt,
     reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
-    reference_hardswish, reference_mish;
+    reference_hardswish, reference_mish, reference_cast;
 
 #endif

@@ -65,6 +65,8 @@ enum verify_outcome verify_judge(const struct verify_subject *subject,
 enum verify_outcome verify_repeat(const struct verify_subject *subject,
                                   const struct verify_case *what, struct random *random,
                                   char *sentence, size_t capacity);
+/* What forward's outputs are in, and their gradients. */
+enum xop_dtype verify_result_dtype(const struct verify_subject *subject);
 /* Writes the attributes as "alpha=0.5 beta=2", "" where there are none. */
 void verify_setting_text(const struct reference_setting *setting, char *out, size_t capacity);
 /* Backward against central differences of forward, in f64. */

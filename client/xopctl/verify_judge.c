@@ -43,6 +43,11 @@ static bool allocate(struct reference_tensor *t, bool output) {
     return t->data && (!output || t->scale);
 }
 
+enum xop_dtype verify_result_dtype(const struct verify_subject *s) {
+    const char *name = s->reference->makes_dtype ? s->setting->attr[0].value.string : NULL;
+    return name ? value_dtype_named(name, strlen(name)) : s->dtype;
+}
+
 static struct reference_arithmetic arithmetic_of(const struct verify_subject *s) {
     enum xop_dtype computed = s->dtype == XOP_F64 ? XOP_F64 : XOP_F32;
     return (struct reference_arithmetic){value_largest(computed), value_least_normal(computed),
@@ -144,8 +149,8 @@ static bool backward_trial(struct trial *trial, const struct verify_subject *s,
                       random);
     for (uint32_t i = 0; ok && i < r->nout; i++) {
         uint32_t at = trial->nin;
-        struct value *value =
-            add_input(trial, s->dtype, forward.ref_out[i].rank, forward.ref_out[i].shape);
+        struct value *value = add_input(trial, verify_result_dtype(s), forward.ref_out[i].rank,
+                                        forward.ref_out[i].shape);
         ok = value != NULL;
         if (ok) {
             verify_fill(value, r, what->fill, 1, random);
@@ -261,6 +266,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
                         struct verify_worst *worst, char *sentence, size_t capacity) {
     char shapes[256], shape[128];
     struct verify_worst here = {.ratio = -1};
+    enum xop_dtype dtype = s->pass == XOP_FORWARD ? verify_result_dtype(s) : s->dtype;
     describe_shapes(s, trial, shapes, sizeof shapes);
     if (result->nout != trial->nout) {
         snprintf(sentence, capacity, "%u outputs came, %u are expected", result->nout, trial->nout);
@@ -269,7 +275,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
     for (uint32_t i = 0; i < trial->nout; i++) {
         const struct reference_tensor *ref = &trial->ref_out[i];
         struct value got = {.tensor = result->out[i], .n = ref->n};
-        if (got.tensor.dtype != s->dtype || got.tensor.rank != ref->rank ||
+        if (got.tensor.dtype != dtype || got.tensor.rank != ref->rank ||
             memcmp(got.tensor.shape, ref->shape, ref->rank * sizeof *ref->shape) != 0) {
             snprintf(sentence, capacity, "inputs %s: output %s is %s %s", shapes, output_name(s, i),
                      xop_dtype_name(got.tensor.dtype),
@@ -279,7 +285,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
         double growth = growth_of(s, fill, ref->terms);
         for (int64_t k = 0; k < ref->n; k++) {
             double element = value_get(&got, k);
-            double ratio = compare(s->dtype, element, ref->data[k], ref->scale[k], growth);
+            double ratio = compare(dtype, element, ref->data[k], ref->scale[k], growth);
             if (ratio > here.ratio) {
                 here = (struct verify_worst){ratio, element, ref->data[k], k, "", ""};
                 snprintf(here.operand, sizeof here.operand, "%s", output_name(s, i));

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
@@ -52,6 +53,7 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+    {&cast_declaration, cast_cpu_forward, cast_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #define UNARY(name, ...)                                                                           \
     {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},

@@ -253,3 +253,33 @@ void loops_store(const struct loops *loops, enum xop_dtype dtype, void *to, cons
             half.store((uint16_t *)to + i, buffer, m);
     }
 }
+
+static void load_f32(const struct loops *loops, enum xop_dtype dtype, float *to, const void *from,
+                     int64_t n) {
+    if (dtype == XOP_F32)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else
+        half_of(loops, dtype).load(to, from, n);
+}
+
+void loops_cast(const struct loops *loops, enum xop_dtype to_dtype, void *to,
+                enum xop_dtype from_dtype, const void *from, int64_t n) {
+    size_t size = xop_dtype_size(from_dtype);
+    float buffer[CHUNK];
+
+    if (to_dtype == from_dtype) {
+        memcpy(to, from, (size_t)n * size);
+    } else if (to_dtype == XOP_F64) {
+        loops_load(loops, from_dtype, to, from, n);
+    } else if (from_dtype == XOP_F64) {
+        loops_store(loops, to_dtype, to, from, n);
+    } else if (to_dtype == XOP_F32) {
+        load_f32(loops, from_dtype, to, from, n);
+    } else {
+        for (int64_t i = 0; i < n; i += CHUNK) {
+            int64_t m = chunk_of(n - i);
+            load_f32(loops, from_dtype, buffer, (const char *)from + (size_t)i * size, m);
+            half_of(loops, to_dtype).store((uint16_t *)to + i, buffer, m);
+        }
+    }
+}

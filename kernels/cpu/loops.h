@@ -80,5 +80,8 @@ void loops_load(const struct loops *loops, enum xop_dtype dtype, double *to, con
                 int64_t n);
 void loops_store(const struct loops *loops, enum xop_dtype dtype, void *to, const double *from,
                  int64_t n);
+/* From one dtype to another. */
+void loops_cast(const struct loops *loops, enum xop_dtype to_dtype, void *to,
+                enum xop_dtype from_dtype, const void *from, int64_t n);
 
 #endif

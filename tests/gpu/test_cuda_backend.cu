@@ -9,6 +9,7 @@
  *
  * --reduced leaves out the large shapes, for compute-sanitizer.
  */
+#include "tests/gpu/cast.cuh"
 #include "tests/gpu/company.cuh"
 #include "tests/gpu/elementwise.cuh"
 #include "tests/gpu/fixture.h"
@@ -52,6 +53,7 @@ static void test_operators(void) {
         company_in_place(&fixture, dtype, reduced);
         linear_all(&fixture, dtype, reduced);
         elementwise_all(&fixture, dtype, reduced);
+        cast_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);

@@ -107,4 +107,28 @@ def edges_come_out_as_in_pytorch():
                                            err_msg=f"gradient of {op} {attrs} {dtype}")
 
 
-run([values_and_gradients_are_those_of_pytorch, edges_come_out_as_in_pytorch])
+def casts_round_as_pytorch_does():
+    names = {"f16": torch.float16, "f32": torch.float32, "f64": torch.float64}
+    halfway = [1 + 2.0 ** -11, 1 + 3 * 2.0 ** -11, 65519.0, 65520.0, 2.0 ** -25, 3 * 2.0 ** -25,
+               1 + 2.0 ** -24, 1 + 2.0 ** -11 + 2.0 ** -30, 1e300, -1e300]
+    random = np.random.default_rng(1)
+    with Daemon() as daemon, np.errstate(all="ignore"):
+        client = daemon.client()
+        for x_name, x_type in names.items():
+            for y_name, y_type in names.items():
+                x = torch.tensor(np.concatenate([EDGES, halfway, random.uniform(-9, 9, 2000)]))
+                x = x.to(x_type).requires_grad_()
+                y = x.to(y_type)
+                g = torch.tensor(random.uniform(-2, 2, len(x))).to(y_type)
+                y.backward(g)
+                attrs = {"dtype": y_name}
+                got_y, = client.run("cast", [x.detach().numpy()], attrs=attrs)
+                got_grad, = client.run("cast", [x.detach().numpy(), g.numpy()], backward=True,
+                                       attrs=attrs)
+                for got, want in ((got_y, y.detach().numpy()), (got_grad, x.grad.numpy())):
+                    assert got.dtype == want.dtype
+                    np.testing.assert_array_equal(got, want, err_msg=f"{x_name} to {y_name}")
+
+
+run([values_and_gradients_are_those_of_pytorch, edges_come_out_as_in_pytorch,
+     casts_round_as_pytorch_does])

@@ -1,4 +1,4 @@
-/* The unary operators' table: what it declares, what it refuses, and the loops made of it. Values
+/* The unary operators' table and cast: what they declare and refuse, and the loops of both. Values
  * are judged by the references (test_xopctl.py) and beside PyTorch (test_pytorch.py). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/cast.h"
 #include "kernels/cpu/loops.h"
 #include "tests/unit/cpu_fixture.h"
 
@@ -245,6 +246,48 @@ static void a_request_runs_with_its_attributes(void **state) {
     api->close(backend);
 }
 
+/* ---- cast ---- */
+
+static void a_cast_refuses_other_dtypes_and_shapes(void **state) {
+    struct xop_attr attr = {.type = XOP_ATTR_STRING, .count = 3, .value.string = "f16"};
+    struct xop_tensor in[2] = {{.dtype = XOP_F64, .rank = 1, .shape = {3}},
+                               {.dtype = XOP_F16, .rank = 1, .shape = {3}}};
+    struct xop_error error;
+    (void)state;
+    assert_int_equal(infer(&cast_declaration, XOP_FORWARD, in, &attr, &error), XOP_OK);
+    assert_int_equal(infer(&cast_declaration, XOP_BACKWARD, in, &attr, &error), XOP_OK);
+    in[1].shape[0] = 4;
+    assert_int_equal(infer(&cast_declaration, XOP_BACKWARD, in, &attr, &error),
+                     XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "x has shape (3,) but grad_y has shape (4,)"));
+    in[1].dtype = XOP_F32;
+    assert_int_equal(infer(&cast_declaration, XOP_BACKWARD, in, &attr, &error),
+                     XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "grad_y is f32; y is f16"));
+    attr.value.string = "i32";
+    assert_int_equal(infer(&cast_declaration, XOP_FORWARD, in, &attr, &error),
+                     XOP_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "dtype is \"i32\""));
+}
+
+/* Element by element, through f32 where a half is made. */
+static void casts_agree_with_single_conversions(void **state) {
+    (void)state;
+    for (size_t from = 0; from < NDTYPES; from++)
+        for (size_t to = 0; to < NDTYPES; to++)
+            for (uint32_t i = 0; loops_supported(i); i++) {
+                struct xop_tensor x = mixed(dtypes[from], 1), y = mixed(dtypes[to], 2);
+                double want[N];
+                struct xop_tensor single = {.dtype = dtypes[to], .data = want};
+                loops_cast(loops_supported(i), dtypes[to], y.data, dtypes[from], x.data, N);
+                for (int64_t k = 0; k < N; k++)
+                    fixture_set(&single, k, fixture_get(&x, k));
+                assert_same(dtypes[to], y.data, want, N);
+                fixture_free(&x);
+                fixture_free(&y);
+            }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_line_declares_an_operator),
@@ -255,6 +298,8 @@ int main(void) {
         cmocka_unit_test(results_may_take_either_argument_s_place),
         cmocka_unit_test(own_functions_are_accurate_to_two_units),
         cmocka_unit_test(a_request_runs_with_its_attributes),
+        cmocka_unit_test(a_cast_refuses_other_dtypes_and_shapes),
+        cmocka_unit_test(casts_agree_with_single_conversions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
