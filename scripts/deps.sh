@@ -1,7 +1,8 @@
 #!/bin/bash
 # Installs with apt what is missing: deps.sh build | test | all. Each includes the ones before it:
 # `build` is what compiling and running need, `test` what the tests need besides, `all` the tools of
-# lint, fuzzing and valgrind. Debian 12 and Ubuntu 24.04.
+# lint, fuzzing and valgrind, and PyTorch, which operators are tested against. Debian 12 and Ubuntu
+# 24.04.
 set -eu
 level=${1:-all}
 
@@ -10,7 +11,7 @@ build='gcc make libc6-dev pkgconf|pkg-config libevent-dev libmsgpack-dev|libmsgp
     libjansson-dev libinih-dev libsystemd-dev libssl-dev libopenblas0-pthread python3 python3-numpy'
 test='libcmocka-dev python3-msgpack openssl systemd'
 tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
-    valgrind git mandoc'
+    valgrind git mandoc python3-torch'
 
 case $level in
 build) wanted=$build ;;

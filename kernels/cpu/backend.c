@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
@@ -28,6 +29,7 @@
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
+#include "kernels/unary.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -51,6 +53,11 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+    {&cast_declaration, cast_cpu_forward, cast_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+#define UNARY(name, ...)                                                                           \
+    {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \
+     LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+#include "kernels/unary.def"
 };
 
 struct lane {

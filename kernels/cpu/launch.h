@@ -32,4 +32,14 @@ enum xop_status bose_einstein_cpu_forward(const struct xop_launch *launch, struc
 enum xop_status bose_einstein_cpu_backward(const struct xop_launch *launch,
                                            struct xop_error *error);
 
+enum xop_status cast_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status cast_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
+
+#define UNARY(name, ...)                                                                           \
+    enum xop_status unary_##name##_cpu_forward(const struct xop_launch *launch,                    \
+                                               struct xop_error *error);                           \
+    enum xop_status unary_##name##_cpu_backward(const struct xop_launch *launch,                   \
+                                                struct xop_error *error);
+#include "kernels/unary.def"
+
 #endif

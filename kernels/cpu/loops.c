@@ -3,93 +3,19 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "kernels/cpu/scalar.h"
+#include "kernels/cpu/unary_scalar.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <immintrin.h>
-#endif
-
-#if defined(__clang__)
-#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
-#else
-#define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
 #define SUM_LANES 16
 #define SUM_BLOCK 1024
 
-#define JOIN2(a, b) a##b
-#define JOIN(a, b) JOIN2(a, b)
-#define ISA(name) JOIN(name, ISA_SUFFIX)
-
-#define ISA_BYTES 16
-#if defined(__x86_64__)
-#define ISA_SUFFIX _sse2
-#define ISA_TEXT "SSE2"
-#elif defined(__aarch64__)
-#define ISA_SUFFIX _neon
-#define ISA_TEXT "NEON"
-#else
-#define ISA_SUFFIX _plain
-#define ISA_TEXT "no vector extensions"
-#endif
-#include "kernels/cpu/loops_body.h"
+#define ISA_BODY "kernels/cpu/loops_body.h"
+#include "kernels/cpu/isa.h"
 
 #if defined(__x86_64__)
-static const struct loops *const base_loops = &loops_sse2;
-#elif defined(__aarch64__)
-static const struct loops *const base_loops = &loops_neon;
-#else
-static const struct loops *const base_loops = &loops_plain;
-#endif
-#undef ISA_SUFFIX
-#undef ISA_TEXT
-#undef ISA_BYTES
-
-#if defined(__x86_64__)
-#define ISA_F16C
-
-#define ISA_BYTES 32
-#define ISA_SUFFIX _avx2
-#define ISA_TEXT "AVX2, FMA, F16C"
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c")
-#endif
-#include "kernels/cpu/loops_body.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef ISA_SUFFIX
-#undef ISA_TEXT
-#undef ISA_BYTES
-
-#define ISA_BYTES 64
-#define ISA_SUFFIX _avx512
-#define ISA_TEXT "AVX-512 (F, BW, DQ, VL), F16C"
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,"      \
-                                                   "avx512vl"))),                                  \
-                             apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")
-#endif
-#include "kernels/cpu/loops_body.h"
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#undef ISA_SUFFIX
-#undef ISA_TEXT
-#undef ISA_BYTES
-
 /* __builtin_cpu_supports also asks whether the kernel saves the registers, but not every compiler
  * lets it be asked for F16C. */
 static bool has_avx2(void) {
@@ -105,14 +31,16 @@ static bool has_avx512(void) {
 
 const struct loops *loops_supported(uint32_t i) {
     const struct loops *all[] = {has_avx512() ? &loops_avx512 : NULL,
-                                 has_avx2() ? &loops_avx2 : NULL, base_loops};
+                                 has_avx2() ? &loops_avx2 : NULL, &loops_sse2};
     for (uint32_t k = 0; k < sizeof all / sizeof *all; k++)
         if (all[k] && i-- == 0)
             return all[k];
     return NULL;
 }
+#elif defined(__aarch64__)
+const struct loops *loops_supported(uint32_t i) { return i == 0 ? &loops_neon : NULL; }
 #else
-const struct loops *loops_supported(uint32_t i) { return i == 0 ? base_loops : NULL; }
+const struct loops *loops_supported(uint32_t i) { return i == 0 ? &loops_plain : NULL; }
 #endif
 
 const struct loops *loops_best(void) {
@@ -173,6 +101,78 @@ void loops_run(const struct loops *loops, enum loops_kind kind, enum xop_dtype d
     else
         run_half(loops->f32[kind], half_of(loops, dtype), out, p, step_p, q, step_q, n);
 }
+
+/* ---- Unary operators ---- */
+
+static float far_f32(enum unary_kind kind, enum xop_pass pass, float x, float g) {
+    bool sine = (kind == UNARY_sin) == (pass == XOP_FORWARD);
+    float value = sine ? sinf(x) : cosf(x);
+    return pass == XOP_FORWARD ? value : kind == UNARY_sin ? g * value : g * -value;
+}
+
+static double far_f64(enum unary_kind kind, enum xop_pass pass, double x, double g) {
+    bool sine = (kind == UNARY_sin) == (pass == XOP_FORWARD);
+    double value = sine ? sin(x) : cos(x);
+    return pass == XOP_FORWARD ? value : kind == UNARY_sin ? g * value : g * -value;
+}
+
+/* Runs a loop and then, where sine and cosine have arguments that are too large for it, the library
+ * for those; out may be a or b, so that the arguments are kept until then. */
+#define RUN_UNARY(name, type, FABS)                                                                \
+    static bool any_##name(const type *a, int64_t n) {                                             \
+        bool any = false;                                                                          \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            any |= FABS(a[i]) > (type)UNARY_FAR;                                                   \
+        return any;                                                                                \
+    }                                                                                              \
+    static void run_unary_##name(unary_##name##_fn run, enum unary_kind kind, enum xop_pass pass,  \
+                                 type *out, const type *a, const type *b, const type *p,           \
+                                 int64_t n) {                                                      \
+        type x[CHUNK], g[CHUNK];                                                                   \
+        if ((kind != UNARY_sin && kind != UNARY_cos) || !any_##name(a, n)) {                       \
+            run(out, a, b, p, n);                                                                  \
+            return;                                                                                \
+        }                                                                                          \
+        for (int64_t i = 0; i < n; i += CHUNK) {                                                   \
+            int64_t m = chunk_of(n - i);                                                           \
+            memcpy(x, a + i, (size_t)m * sizeof *x);                                               \
+            memcpy(g, b + i, (size_t)m * sizeof *g);                                               \
+            run(out + i, x, g, p, m);                                                              \
+            for (int64_t j = 0; j < m; j++)                                                        \
+                if (FABS(x[j]) > (type)UNARY_FAR)                                                  \
+                    out[i + j] = far_##name(kind, pass, x[j], g[j]);                               \
+        }                                                                                          \
+    }
+RUN_UNARY(f32, float, fabsf)
+RUN_UNARY(f64, double, fabs)
+
+void loops_unary(const struct loops *loops, enum unary_kind kind, enum xop_pass pass,
+                 enum xop_dtype dtype, void *out, const void *a, const void *b,
+                 const double p[UNARY_PARAMETERS], int64_t n) {
+    const float p32[UNARY_PARAMETERS] = {(float)p[0], (float)p[1]};
+    unary_f32_fn run = loops->unary->f32[kind][pass];
+    struct half half = half_of(loops, dtype);
+    float a32[CHUNK], b32[CHUNK], out32[CHUNK];
+
+    if (dtype == XOP_F32) {
+        run_unary_f32(run, kind, pass, out, a, b, p32, n);
+        return;
+    }
+    if (dtype == XOP_F64) {
+        run_unary_f64(loops->unary->f64[kind][pass], kind, pass, out, a, b, p, n);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t m = chunk_of(n - i);
+        half.load(a32, (const uint16_t *)a + i, m);
+        if (a != b)
+            half.load(b32, (const uint16_t *)b + i, m);
+        run_unary_f32(run, kind, pass, out32, a32, a == b ? a32 : b32, p32, m);
+        half.store((uint16_t *)out + i, out32, m);
+    }
+}
+
+/* ---- Sums and conversions ---- */
 
 double loops_sum(const struct loops *loops, enum xop_dtype dtype, const void *from, double factor,
                  int64_t n) {
@@ -251,5 +251,35 @@ void loops_store(const struct loops *loops, enum xop_dtype dtype, void *to, cons
             memcpy(singles + i, buffer, (size_t)m * sizeof *buffer);
         else
             half.store((uint16_t *)to + i, buffer, m);
+    }
+}
+
+static void load_f32(const struct loops *loops, enum xop_dtype dtype, float *to, const void *from,
+                     int64_t n) {
+    if (dtype == XOP_F32)
+        memcpy(to, from, (size_t)n * sizeof *to);
+    else
+        half_of(loops, dtype).load(to, from, n);
+}
+
+void loops_cast(const struct loops *loops, enum xop_dtype to_dtype, void *to,
+                enum xop_dtype from_dtype, const void *from, int64_t n) {
+    size_t size = xop_dtype_size(from_dtype);
+    float buffer[CHUNK];
+
+    if (to_dtype == from_dtype) {
+        memcpy(to, from, (size_t)n * size);
+    } else if (to_dtype == XOP_F64) {
+        loops_load(loops, from_dtype, to, from, n);
+    } else if (from_dtype == XOP_F64) {
+        loops_store(loops, to_dtype, to, from, n);
+    } else if (to_dtype == XOP_F32) {
+        load_f32(loops, from_dtype, to, from, n);
+    } else {
+        for (int64_t i = 0; i < n; i += CHUNK) {
+            int64_t m = chunk_of(n - i);
+            load_f32(loops, from_dtype, buffer, (const char *)from + (size_t)i * size, m);
+            half_of(loops, to_dtype).store((uint16_t *)to + i, buffer, m);
+        }
     }
 }

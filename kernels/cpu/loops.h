@@ -8,6 +8,8 @@
 #define KERNELS_CPU_LOOPS_H
 
 #include <stdint.h>
+
+#include "kernels/cpu/unary_loops.h"
 #include <xop/types.h>
 
 /* What the elementwise loops compute from p and q; those of one argument take p for q, too. */
@@ -36,6 +38,7 @@ typedef void (*loops_f64_fn)(double *out, const double *p, int step_p, const dou
 
 struct loops {
     const char *name; /* "AVX2, FMA, F16C" */
+    const struct unary_loops *unary;
     void (*f16_to_f32)(float *to, const uint16_t *from, int64_t n);
     void (*f32_to_f16)(uint16_t *to, const float *from, int64_t n);
     void (*bf16_to_f32)(float *to, const uint16_t *from, int64_t n);
@@ -63,6 +66,11 @@ const struct loops *loops_supported(uint32_t i);
  * in f32 and rounded once. n may be 0. */
 void loops_run(const struct loops *loops, enum loops_kind kind, enum xop_dtype dtype, void *out,
                const void *p, int step_p, const void *q, int step_q, int64_t n);
+/* For a unary operator's pass: a is x or y or, where backward needs neither, grad_y; b is grad_y
+ * where a is not. */
+void loops_unary(const struct loops *loops, enum unary_kind kind, enum xop_pass pass,
+                 enum xop_dtype dtype, void *out, const void *a, const void *b,
+                 const double p[UNARY_PARAMETERS], int64_t n);
 double loops_sum(const struct loops *loops, enum xop_dtype dtype, const void *from, double factor,
                  int64_t n);
 void loops_add(const struct loops *loops, enum xop_dtype dtype, double *to, const void *from,
@@ -72,5 +80,8 @@ void loops_load(const struct loops *loops, enum xop_dtype dtype, double *to, con
                 int64_t n);
 void loops_store(const struct loops *loops, enum xop_dtype dtype, void *to, const double *from,
                  int64_t n);
+/* From one dtype to another. */
+void loops_cast(const struct loops *loops, enum xop_dtype to_dtype, void *to,
+                enum xop_dtype from_dtype, const void *from, int64_t n);
 
 #endif

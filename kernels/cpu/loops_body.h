@@ -1,8 +1,6 @@
 /*
- * The loops themselves. Included by loops.c once for each vector extension, inside a region that
- * lets the compiler use it, with ISA(name) giving each function a name of its own, ISA_TEXT the
- * extension's name ISA_BYTES the size of its vectors, and ISA_F16C defined where the F16C
- * instructions may be used. No include guard.
+ * The loops themselves. Included by loops.c, through isa.h, once for each vector extension. No
+ * include guard.
  */
 
 static void ISA(f16_to_f32)(float *to, const uint16_t *from, int64_t n) {
@@ -135,6 +133,7 @@ GEMM_LOOP(gemm_f64, double)
 
 static const struct loops ISA(loops) = {
     .name = ISA_TEXT,
+    .unary = &ISA(unary_loops),
     .f16_to_f32 = ISA(f16_to_f32),
     .f32_to_f16 = ISA(f32_to_f16),
     .bf16_to_f32 = ISA(bf16_to_f32),

@@ -3,7 +3,7 @@
  * that a loop over them vectorises.
  *
  * The exponential is our own, since a call to the library's would keep a loop from vectorising, and
- * is needed for arguments of 0 and below only: exp(-a) = 2^n * (1 + q) with n = round(-a / ln 2),
+ * is mostly needed for arguments of 0 and below: exp(-a) = 2^n * (1 + q) with n = round(-a / ln 2),
  * r = -a - n*ln 2 in two steps (the upper part of ln 2 is short enough for n times it to be exact)
  * and q = expm1(r) by Taylor's series, |r| < 0.35, cut where the next term is under half a unit in
  * the last place. expm1(-a) is then 2^n * q + (2^n - 1), which is q itself near 0 and loses nothing
@@ -43,14 +43,19 @@ struct scalar_exp_f64 {
 #define SCALAR_ROUND_F32 0x1.8p23f
 #define SCALAR_ROUND_F64 0x1.8p52
 
-/* Of -a, for a >= 0 or NaN. */
+/* The exponent is moved by an even number, so that halving it rounds down whatever its sign. */
+#define SCALAR_EXPONENT_F32 512u
+#define SCALAR_EXPONENT_F64 4096u
+
+/* Of -a, for a >= -104 or NaN. */
 static inline struct scalar_exp_f32 scalar_exp_f32(float a) {
     float x = a > 104.0f ? -64.0f : -a;
     float shifted = x * 0x1.715476p+0f + SCALAR_ROUND_F32, n = shifted - SCALAR_ROUND_F32;
-    uint32_t minus_n = convert_bits_of(SCALAR_ROUND_F32) - convert_bits_of(shifted);
+    uint32_t minus_n =
+        convert_bits_of(SCALAR_ROUND_F32) + SCALAR_EXPONENT_F32 - convert_bits_of(shifted);
     uint32_t half = minus_n >> 1, rest = minus_n - half;
-    float power1 = convert_float_of((127u - half) << 23);
-    float power2 = convert_float_of((127u - rest) << 23);
+    float power1 = convert_float_of((127u + SCALAR_EXPONENT_F32 / 2 - half) << 23);
+    float power2 = convert_float_of((127u + SCALAR_EXPONENT_F32 / 2 - rest) << 23);
     float r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
     float q = 1.0f / 5040;
     q = q * r + 1.0f / 720;
@@ -66,13 +71,15 @@ static inline struct scalar_exp_f32 scalar_exp_f32(float a) {
     return result;
 }
 
+/* Of -a, for a >= -746 or NaN. */
 static inline struct scalar_exp_f64 scalar_exp_f64(double a) {
     double x = a > 746.0 ? -64.0 : -a;
     double shifted = x * 0x1.71547652b82fep+0 + SCALAR_ROUND_F64, n = shifted - SCALAR_ROUND_F64;
-    uint64_t minus_n = scalar_bits_of(SCALAR_ROUND_F64) - scalar_bits_of(shifted);
+    uint64_t minus_n =
+        scalar_bits_of(SCALAR_ROUND_F64) + SCALAR_EXPONENT_F64 - scalar_bits_of(shifted);
     uint64_t half = minus_n >> 1, rest = minus_n - half;
-    double power1 = scalar_double_of((1023u - half) << 52);
-    double power2 = scalar_double_of((1023u - rest) << 52);
+    double power1 = scalar_double_of((1023u + SCALAR_EXPONENT_F64 / 2 - half) << 52);
+    double power2 = scalar_double_of((1023u + SCALAR_EXPONENT_F64 / 2 - rest) << 52);
     double r = x - n * 0x1.62e42fefap-1 - n * 0x1.cf79abc9e3b3ap-40;
     double q = 1.0 / 6227020800;
     q = q * r + 1.0 / 479001600;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/helper.h"
@@ -25,6 +26,7 @@
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/square_bias.h"
+#include "kernels/unary.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
@@ -50,6 +52,12 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&linear_workspace_declaration, linear_cuda_forward, linear_cuda_backward,
      LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
+    {&cast_declaration, cast_cuda_forward, cast_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
+#define UNARY(name, ...)                                                                           \
+    {&unary_declarations[UNARY_##name], unary_##name##_cuda_forward, unary_##name##_cuda_backward, \
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+#include "kernels/unary.def"
 };
 
 /* ---- Opening and closing ---- */
@@ -57,8 +65,9 @@ static const struct registry_launch table[] = {
 typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
-    static const preload_fn families[] = {copy_preload, probe_preload, square_bias_preload,
-                                          activation_preload, linear_preload};
+    static const preload_fn families[] = {
+        copy_preload, probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload, unary_forward_preload, unary_backward_preload, linear_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -32,12 +32,25 @@ enum xop_status bose_einstein_cuda_forward(const struct xop_launch *launch,
 enum xop_status bose_einstein_cuda_backward(const struct xop_launch *launch,
                                             struct xop_error *error);
 
+enum xop_status cast_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status cast_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+
+#define UNARY(name, ...)                                                                           \
+    enum xop_status unary_##name##_cuda_forward(const struct xop_launch *launch,                   \
+                                                struct xop_error *error);                          \
+    enum xop_status unary_##name##_cuda_backward(const struct xop_launch *launch,                  \
+                                                 struct xop_error *error);
+#include "kernels/unary.def"
+
 /* Of the copy operator. Tensors of more than COPY_SMALL bytes may have addresses of the host. */
 enum xop_status copy_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 
 /* Loads the kernels of a family onto the current device, which CUDA would else do at the first
  * launch of each. Fails where this build holds no code for the device. */
 enum xop_status activation_preload(struct xop_error *error);
+enum xop_status cast_preload(struct xop_error *error);
+enum xop_status unary_forward_preload(struct xop_error *error);
+enum xop_status unary_backward_preload(struct xop_error *error);
 enum xop_status square_bias_preload(struct xop_error *error);
 enum xop_status linear_preload(struct xop_error *error);
 enum xop_status copy_preload(struct xop_error *error);

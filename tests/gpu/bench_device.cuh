@@ -31,11 +31,6 @@ static const struct device_case device_cases[] = {
     {"its backward, b scalar, grad_b", "square_bias", XOP_BACKWARD, "FSF", 2, 1},
     {"its backward, b row, grad_b", "square_bias", XOP_BACKWARD, "FRF", 2, 1},
     {"its backward, b column, grad_b", "square_bias", XOP_BACKWARD, "FCF", 2, 1},
-    {"sigmoid", "sigmoid", XOP_FORWARD, "F", 1, 2},
-    {"its backward", "sigmoid", XOP_BACKWARD, "FF", 1, 3},
-    {"sigmoid_complement", "sigmoid_complement", XOP_FORWARD, "F", 1, 2},
-    {"bose_einstein", "bose_einstein", XOP_FORWARD, "F", 1, 2},
-    {"its backward", "bose_einstein", XOP_BACKWARD, "FF", 1, 3},
 };
 
 struct device_memory {
@@ -80,6 +75,7 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     const int64_t columns = 4096, rows = n / columns;
     double kernel[DEVICE_REPEATS], copy[DEVICE_REPEATS];
     struct xop_tensor in[3] = {}, out[2] = {};
+    struct xop_attr attrs[XOP_MAX_ATTRS];
     struct xop_plan plan = {};
     struct xop_call call = {};
     const struct xop_plan *plans[] = {&plan};
@@ -89,8 +85,10 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
 
     for (int i = 0; one->in[i]; i++)
         in[i] = device_tensor(dtype, one->in[i], rows, columns, memory->buffer[i]);
+    fixture_defaults(op, attrs);
     call.in = in;
     call.out = out;
+    call.attrs = attrs;
     call.workspace = memory->workspace;
     if (op->pass[one->pass].infer(&call, &plan, &error) != XOP_OK)
         FIXTURE_DIE("%s: %s", op->name, error.message);
@@ -125,6 +123,24 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     fflush(stdout);
 }
 
+/* Every operator that makes one element of one, forward and backward. */
+static void device_elementwise(const struct fixture *fixture, struct device_memory *memory,
+                               enum xop_dtype dtype, int64_t n) {
+    const struct xop_library *library = fixture->api->library();
+    for (uint32_t i = 0; i < library->nops; i++) {
+        const struct xop_op *op = library->ops[i];
+        if (!fixture_elementwise(op))
+            continue;
+        struct device_case one = {op->name, op->name, XOP_FORWARD, "F", 1, 2};
+        device_case_run(fixture, memory, &one, dtype, n);
+        one.label = "its backward";
+        one.pass = XOP_BACKWARD;
+        one.moves = 1 + (int)op->pass[XOP_BACKWARD].nin;
+        one.in = one.moves == 3 ? "FF" : "F";
+        device_case_run(fixture, memory, &one, dtype, n);
+    }
+}
+
 static void device_all(const struct fixture *fixture, int log2_n) {
     const enum xop_dtype dtypes[] = {XOP_F32, XOP_BF16};
     int64_t n = INT64_C(1) << log2_n;
@@ -152,6 +168,7 @@ static void device_all(const struct fixture *fixture, int log2_n) {
         BENCH_CUDA(cudaGetLastError());
         for (const struct device_case &one : device_cases)
             device_case_run(fixture, &memory, &one, dtype, n);
+        device_elementwise(fixture, &memory, dtype, n);
     }
     for (char *buffer : memory.buffer)
         BENCH_CUDA(cudaFree(buffer));

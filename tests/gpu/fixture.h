@@ -107,6 +107,21 @@ static inline const struct xop_op *fixture_op(const struct fixture *fixture, con
     FIXTURE_DIE("no operator %s", name);
 }
 
+/* The attributes of a request that names none. */
+static inline void fixture_defaults(const struct xop_op *op, struct xop_attr *attrs) {
+    for (uint32_t i = 0; i < op->nattrs; i++) {
+        attrs[i] = op->attrs[i].fallback;
+        attrs[i].name = op->attrs[i].name;
+    }
+}
+
+/* Whether it makes one element of one. */
+static inline bool fixture_elementwise(const struct xop_op *op) {
+    const struct xop_signature *forward = &op->pass[XOP_FORWARD];
+    return forward->nin == 1 && forward->nout == 1 && forward->out->flags & XOP_OPERAND_IN_PLACE &&
+           op->pass[XOP_BACKWARD].launch;
+}
+
 /* Forgets all tensors. */
 static inline void fixture_reset(struct fixture *fixture) {
     fixture->inbox.used = fixture->outbox.used = 0;
@@ -146,6 +161,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 struct fixture_request {
     struct xop_plan plan;
     struct xop_tensor in[3], out[3];
+    const struct xop_attr *attrs; /* of all that the operator has; NULL where it has none */
 };
 
 /* Infers and places the outputs that are wanted (a mask). */
@@ -156,6 +172,7 @@ static inline struct xop_call fixture_prepare(struct fixture *fixture, const str
     struct xop_error error;
     call.in = request->in;
     call.out = request->out;
+    call.attrs = request->attrs;
     memset(&request->plan, 0, sizeof request->plan);
     if (op->pass[pass].infer(&call, &request->plan, &error) != XOP_OK)
         FIXTURE_DIE("%s: %s", op->name, error.message);

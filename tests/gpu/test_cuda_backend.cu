@@ -9,7 +9,9 @@
  *
  * --reduced leaves out the large shapes, for compute-sanitizer.
  */
+#include "tests/gpu/cast.cuh"
 #include "tests/gpu/company.cuh"
+#include "tests/gpu/elementwise.cuh"
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/huge.cuh"
 #include "tests/gpu/lanes.cuh"
@@ -50,6 +52,8 @@ static void test_operators(void) {
         company_skewed(&fixture, dtype, reduced);
         company_in_place(&fixture, dtype, reduced);
         linear_all(&fixture, dtype, reduced);
+        elementwise_all(&fixture, dtype, reduced);
+        cast_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
