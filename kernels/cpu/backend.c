@@ -25,8 +25,10 @@
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
+#include "kernels/cpu/row.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
+#include "kernels/row.h"
 #include "kernels/square_bias.h"
 
 #define DEFAULT_LANES 4u
@@ -50,6 +52,14 @@ static const struct registry_launch table[] = {
     {&bose_einstein_declaration, bose_einstein_cpu_forward, bose_einstein_cpu_backward,
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&softmax_declaration, softmax_cpu_forward, softmax_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&log_softmax_declaration, log_softmax_cpu_forward, log_softmax_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&layer_norm_declaration, layer_norm_cpu_forward, layer_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&rms_norm_declaration, rms_norm_cpu_forward, rms_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
 };
 
