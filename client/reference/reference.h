@@ -20,12 +20,26 @@ struct reference_tensor {
     int64_t terms; /* outputs only */
 };
 
+/* Values of an operator's attributes; one that is not named has its default. */
+#define REFERENCE_ATTRS 4
+struct reference_setting {
+    struct xop_attr attr[REFERENCE_ATTRS];
+    uint32_t nattrs;
+};
+
 /* The arithmetic that is judged: what overflows in it is infinite, where a double is not yet, and
- * what underflows has lost digits. */
+ * what underflows has lost digits. And the attributes that it is asked with. */
 struct reference_arithmetic {
     double max;          /* largest finite number that intermediate results can hold */
     double least_normal; /* smallest with all its digits */
+    const struct reference_setting *setting; /* NULL: defaults alone */
 };
+
+/* An attribute's value where the setting names it, else the one given. */
+double reference_number(const struct reference_arithmetic *arithmetic, const char *name,
+                        double fallback);
+const char *reference_text(const struct reference_arithmetic *arithmetic, const char *name,
+                           const char *fallback);
 
 /* What the inputs of a case are filled with. */
 enum reference_fill {
@@ -63,6 +77,9 @@ struct reference {
     /* What is tried, where the inputs' shapes depend on each other; NULL: what is usual. */
     const struct reference_case *cases;
     uint32_t ncases;
+    /* The attributes with which every case is tried, one after the other; NULL: defaults alone. */
+    const struct reference_setting *settings;
+    uint32_t nsettings;
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller

@@ -186,14 +186,17 @@ static void difference_cases(struct verification *v, const struct verify_subject
     }
 }
 
-static void verify_subject(struct verification *v, const struct verify_subject *s) {
+static void verify_subject(struct verification *v, struct verify_subject *s) {
     struct verify_worst worst = {.ratio = -1}, difference = {.ratio = -1};
-    uint32_t cases = 0, failed = 0;
+    uint32_t cases = 0, failed = 0, n = s->reference->settings ? s->reference->nsettings : 1;
     char subject[128];
     snprintf(subject, sizeof subject, "%s %s %s", s->op,
              s->pass == XOP_FORWARD ? "forward" : "backward", xop_dtype_name(s->dtype));
-    judge_cases(v, s, subject, &worst, &cases, &failed);
-    if (v->nshapes == 0) {
+    for (uint32_t i = 0; i < n && !v->broken; i++) {
+        s->setting = s->reference->settings ? &s->reference->settings[i] : NULL;
+        judge_cases(v, s, subject, &worst, &cases, &failed);
+        if (v->nshapes > 0)
+            continue;
         repeat_cases(v, s, subject, &cases, &failed);
         if (s->pass == XOP_BACKWARD && s->dtype == XOP_F64)
             difference_cases(v, s, subject, &difference, &cases, &failed);
@@ -232,7 +235,8 @@ static void verify_op(struct verification *v, json_t *op) {
                                        reference,
                                        (enum xop_pass)pass,
                                        value_dtype_named(named, strlen(named)),
-                                       signature};
+                                       signature,
+                                       NULL};
             if (value_is_integer(s.dtype) || s.dtype == XOP_DTYPE_NONE ||
                 (v->dtypes && !(v->dtypes & XOP_DTYPE_BIT(s.dtype))))
                 continue;
@@ -405,7 +409,8 @@ const struct verb verb_verify = {
         "Runs every operator, or those named, forward and backward through the daemon: sizes\n"
         "around vector widths, empty tensors, ranks 0 to 8, broadcasting, long sums, edge values\n"
         "(NaN, infinities, zeros, denormals, the largest), repeated and batched requests, and\n"
-        "backward against central differences. An element may be off by the rounding of its\n"
+        "backward against central differences, with each of several values of its attributes\n"
+        "where an operator has some. An element may be off by the rounding of its\n"
         "dtype, and of a computation in f32 (f64 for f64) in proportion to the terms it sums:\n"
         "  u |y| + c g s + least, u and c the unit roundoff of dtype and computation, s the sum "
         "of\n"

@@ -44,14 +44,15 @@ struct verify_worst {
     char operand[XOP_MAX_NAME + 1], shapes[256];
 };
 
-/* What is judged: one operator, pass and dtype. */
+/* What is judged: one operator, pass and dtype, asked with one setting after the other. */
 struct verify_subject {
     struct session *session;
     const char *op;
     const struct reference *reference;
     enum xop_pass pass;
     enum xop_dtype dtype;
-    json_t *signature; /* of the pass, for names */
+    json_t *signature;                       /* of the pass, for names */
+    const struct reference_setting *setting; /* NULL: defaults alone */
 };
 
 enum verify_outcome { VERIFY_PASSED, VERIFY_FAILED, VERIFY_BROKEN /* the server is gone */ };
@@ -64,6 +65,8 @@ enum verify_outcome verify_judge(const struct verify_subject *subject,
 enum verify_outcome verify_repeat(const struct verify_subject *subject,
                                   const struct verify_case *what, struct random *random,
                                   char *sentence, size_t capacity);
+/* Writes the attributes as "alpha=0.5 beta=2", "" where there are none. */
+void verify_setting_text(const struct reference_setting *setting, char *out, size_t capacity);
 /* Backward against central differences of forward, in f64. */
 enum verify_outcome verify_differences(const struct verify_subject *subject,
                                        const struct verify_case *what, struct random *random,
