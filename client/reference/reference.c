@@ -2,9 +2,10 @@
 
 #include <string.h>
 
-static const struct reference *const all[] = {&reference_square_bias, &reference_sigmoid,
-                                              &reference_sigmoid_complement,
-                                              &reference_bose_einstein, &reference_linear};
+static const struct reference *const all[] = {
+    &reference_square_bias,   &reference_sigmoid,    &reference_sigmoid_complement,
+    &reference_bose_einstein, &reference_linear,     &reference_softmax,
+    &reference_log_softmax,   &reference_layer_norm, &reference_rms_norm};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

@@ -80,6 +80,9 @@ struct reference {
     /* The attributes with which every case is tried, one after the other; NULL: defaults alone. */
     const struct reference_setting *settings;
     uint32_t nsettings;
+    /* Whether a case, given by forward's inputs, goes with a setting; it is not tried where not.
+     * NULL: all do. */
+    bool (*takes)(const struct reference_setting *setting, const struct reference_tensor *in);
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller
@@ -100,6 +103,7 @@ const struct reference *reference_find(const char *name);
 const struct reference *reference_at(uint32_t n);
 
 extern const struct reference reference_square_bias, reference_sigmoid,
-    reference_sigmoid_complement, reference_bose_einstein, reference_linear;
+    reference_sigmoid_complement, reference_bose_einstein, reference_linear, reference_softmax,
+    reference_log_softmax, reference_layer_norm, reference_rms_norm;
 
 #endif

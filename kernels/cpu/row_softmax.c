@@ -15,6 +15,7 @@
 
 #define CHUNK 1024 /* elements */
 #define STRIP 64   /* rows side by side */
+#define BLOCK 256  /* terms of a row that are added up before they join its total */
 
 struct softmax {
     const struct loops *loops;
@@ -95,9 +96,43 @@ static void backward_row(const struct softmax *s, int64_t at) {
 
 /* ---- Rows side by side ---- */
 
+/* What is summed over a row for its results. m: the rows' largest, forward. */
+typedef void (*terms_fn)(const struct softmax *s, int64_t at, int64_t width, const double *m,
+                         double *sum);
+
+static void add_exponentials(const struct softmax *s, int64_t at, int64_t width, const double *m,
+                             double *sum) {
+    double x[STRIP];
+    load(s, x, s->x, at, width);
+    for (int64_t i = 0; i < width; i++)
+        sum[i] += scalar_exp_f64(m[i] - x[i]).exp;
+}
+
+static void add_gradients(const struct softmax *s, int64_t at, int64_t width, const double *m,
+                          double *sum) {
+    double y[STRIP], g[STRIP];
+    (void)m;
+    load(s, g, s->grad_y, at, width);
+    load(s, y, s->x, at, width);
+    for (int64_t i = 0; i < width; i++)
+        sum[i] += s->log ? g[i] : y[i] * g[i];
+}
+
+static void sum_strip(const struct softmax *s, terms_fn add, int64_t at, int64_t width,
+                      const double *m, double *sum) {
+    memset(sum, 0, STRIP * sizeof *sum);
+    for (int64_t k = 0; k < s->size.n; k += BLOCK) {
+        double block[STRIP] = {0};
+        for (int64_t j = k; j < k + BLOCK && j < s->size.n; j++)
+            add(s, at + j * s->size.inner, width, m, block);
+        for (int64_t i = 0; i < width; i++)
+            sum[i] += block[i];
+    }
+}
+
 /* `width` rows, whose first elements lie together from `at` on. */
 static void forward_strip(const struct softmax *s, int64_t at, int64_t width) {
-    double x[STRIP], most[STRIP], sum[STRIP] = {0};
+    double x[STRIP], most[STRIP], sum[STRIP];
     const int64_t end = at + s->size.n * s->size.inner;
 
     for (int64_t i = 0; i < width; i++)
@@ -107,11 +142,7 @@ static void forward_strip(const struct softmax *s, int64_t at, int64_t width) {
         for (int64_t i = 0; i < width; i++)
             most[i] = x[i] > most[i] ? x[i] : most[i];
     }
-    for (int64_t k = at; k < end; k += s->size.inner) {
-        load(s, x, s->x, k, width);
-        for (int64_t i = 0; i < width; i++)
-            sum[i] += scalar_exp_f64(most[i] - x[i]).exp;
-    }
+    sum_strip(s, add_exponentials, at, width, most, sum);
     for (int64_t i = 0; s->log && i < width; i++)
         sum[i] = log(sum[i]);
     for (int64_t k = at; k < end; k += s->size.inner) {
@@ -127,16 +158,10 @@ static void forward_strip(const struct softmax *s, int64_t at, int64_t width) {
 }
 
 static void backward_strip(const struct softmax *s, int64_t at, int64_t width) {
-    double y[STRIP], g[STRIP], sum[STRIP] = {0};
+    double y[STRIP], g[STRIP], sum[STRIP];
     const int64_t end = at + s->size.n * s->size.inner;
 
-    for (int64_t k = at; k < end; k += s->size.inner) {
-        load(s, g, s->grad_y, k, width);
-        if (!s->log)
-            load(s, y, s->x, k, width);
-        for (int64_t i = 0; i < width; i++)
-            sum[i] += s->log ? g[i] : y[i] * g[i];
-    }
+    sum_strip(s, add_gradients, at, width, NULL, sum);
     for (int64_t k = at; k < end; k += s->size.inner) {
         load(s, g, s->grad_y, k, width);
         load(s, y, s->x, k, width);
