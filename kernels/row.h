@@ -37,9 +37,9 @@ void row_softmax_measure(const struct xop_call *call, struct row_size *size);
 void row_norm_measure(const struct xop_call *call, struct row_size *size);
 double row_norm_eps(const struct xop_call *call);
 
-/* Rows that a block of the device's keeps in registers, so that each element is read once: up to so
- * many bytes. */
-#define ROW_KEPT_BYTES 32768
+/* Rows that a block on CUDA keeps in registers, so that each element is read once: up to so many
+ * bytes. */
+#define ROW_KEPT_BYTES 16384
 /* For the norms' backward, which keeps two rows and two sums for each column, up to so many bytes
  * of what is computed in. */
 #define ROW_KEPT_BACKWARD_BYTES 16384
