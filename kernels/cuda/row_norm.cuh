@@ -10,6 +10,8 @@
 #ifndef KERNELS_CUDA_ROW_NORM_CUH
 #define KERNELS_CUDA_ROW_NORM_CUH
 
+#include <cuda_pipeline.h>
+
 #include "kernels/cuda/row.cuh"
 
 static __device__ inline float row_inverse_root(float x) { return 1 / sqrtf(x); }
@@ -133,18 +135,36 @@ template <class T> struct row_norm_backward {
         }
     }
 
+    /* Where a thread's next vectors arrive while it works on the row before; it alone reads them.
+     */
+    using stage_type = uint4[2][U][ELEMENT_BLOCK];
+
+    static __device__ void fetch(const part_type &part, const T *row,
+                                 uint4 (&to)[U][ELEMENT_BLOCK]) {
+#pragma unroll
+        for (int u = 0; u < U; u++) {
+            uint4 *place = &to[u][threadIdx.x];
+            if (part.count(u) <= 0)
+                *place = make_uint4(0, 0, 0, 0);
+            else if (part.aligned)
+                __pipeline_memcpy_async(place, row + part.begin(u), sizeof *place);
+            else
+                *place = V::gather(row + part.begin(u), part.count(u));
+        }
+    }
+
     static __device__ void run(const row_job &job, uint32_t tile) {
+        __shared__ stage_type stage;
         const uint32_t levels = ELEMENT_BLOCK / job.lanes;
         const int64_t begin = tile * job.piece;
         const int64_t end = begin + job.piece < job.rows ? begin + job.piece : job.rows;
         int64_t row = begin + threadIdx.x / job.lanes;
         C weight_sum[U][W] = {}, bias_sum[U][W] = {};
-        uint4 next_x[U], next_g[U];
 
         {
             const part_type first(job, row < end);
-            first.load((const T *)job.x + row * job.n, next_x);
-            first.load((const T *)job.g + row * job.n, next_g);
+            fetch(first, (const T *)job.x + row * job.n, stage[0]);
+            fetch(first, (const T *)job.g + row * job.n, stage[1]);
         }
         for (int64_t done = begin; done < end; done += levels, row += levels) {
             const part_type part(job, row < end), next(job, row + levels < end);
@@ -152,18 +172,23 @@ template <class T> struct row_norm_backward {
             C g[U][W];
             row_pair<C> sums = {0, 0};
 
+            __pipeline_commit();
+            __pipeline_wait_prior(0);
 #pragma unroll
             for (int u = 0; u < U; u++) {
-                raw[u] = next_x[u];
-                V::unpack(next_g[u], g[u]);
+                raw[u] = stage[0][u][threadIdx.x];
+                V::unpack(stage[1][u][threadIdx.x], g[u]);
             }
-            /* While these are on their way, the row is worked on. */
-            next.load((const T *)job.x + (row + levels) * job.n, next_x);
-            next.load((const T *)job.g + (row + levels) * job.n, next_g);
+            __syncwarp(); /* what was read is not overwritten before */
+            fetch(next, (const T *)job.x + (row + levels) * job.n, stage[0]);
+            fetch(next, (const T *)job.g + (row + levels) * job.n, stage[1]);
             const row_pair<C> stats = row_stats_of<T>(job, part, raw);
+            /* Without a row the scale may be infinite, and 0 times it would spoil the sums. */
 #pragma unroll
             for (int u = 0; u < U; u++) {
                 C h[W], weight[W];
+                if (row >= end)
+                    break;
                 part.unpack(raw[u], u, stats.a, h);
                 part.parameter(job.weight, u, C(1), weight);
 #pragma unroll
@@ -192,6 +217,8 @@ template <class T> struct row_norm_backward {
                 part.store((T *)job.out + row * job.n, u, x);
             }
         }
+        __pipeline_commit();
+        __pipeline_wait_prior(0);
         if (!job.sums)
             return;
         const part_type all(job, true);
