@@ -146,6 +146,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 struct fixture_request {
     struct xop_plan plan;
     struct xop_tensor in[3], out[3];
+    const struct xop_attr *attrs; /* in the declaration's order; NULL where it has none */
 };
 
 /* Infers and places the outputs that are wanted (a mask). */
@@ -156,6 +157,7 @@ static inline struct xop_call fixture_prepare(struct fixture *fixture, const str
     struct xop_error error;
     call.in = request->in;
     call.out = request->out;
+    call.attrs = request->attrs;
     memset(&request->plan, 0, sizeof request->plan);
     if (op->pass[pass].infer(&call, &request->plan, &error) != XOP_OK)
         FIXTURE_DIE("%s: %s", op->name, error.message);
