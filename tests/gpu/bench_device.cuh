@@ -93,7 +93,7 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     const int64_t columns = 4096, rows = n / columns;
     double kernel[DEVICE_REPEATS], copy[DEVICE_REPEATS];
     struct xop_tensor in[3] = {}, out[3] = {};
-    struct xop_attr attrs[XOP_MAX_ATTRS] = {};
+    struct xop_attr attrs[XOP_MAX_ATTRS];
     struct xop_plan plan = {};
     struct xop_call call = {};
     const struct xop_plan *plans[] = {&plan};
@@ -101,13 +101,12 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     struct xop_launch launch = {};
     struct xop_error error;
 
-    for (uint32_t i = 0; i < op->nattrs; i++)
-        attrs[i] = op->attrs[i].fallback;
-    call.attrs = attrs;
     for (int i = 0; one->in[i]; i++)
         in[i] = device_tensor(dtype, one->in[i], rows, columns, memory->buffer[i]);
+    fixture_defaults(op, attrs);
     call.in = in;
     call.out = out;
+    call.attrs = attrs;
     call.workspace = memory->workspace;
     if (op->pass[one->pass].infer(&call, &plan, &error) != XOP_OK)
         FIXTURE_DIE("%s: %s", op->name, error.message);

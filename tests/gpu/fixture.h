@@ -107,6 +107,14 @@ static inline const struct xop_op *fixture_op(const struct fixture *fixture, con
     FIXTURE_DIE("no operator %s", name);
 }
 
+/* The attributes of a request that names none. */
+static inline void fixture_defaults(const struct xop_op *op, struct xop_attr *attrs) {
+    for (uint32_t i = 0; i < op->nattrs; i++) {
+        attrs[i] = op->attrs[i].fallback;
+        attrs[i].name = op->attrs[i].name;
+    }
+}
+
 /* Forgets all tensors. */
 static inline void fixture_reset(struct fixture *fixture) {
     fixture->inbox.used = fixture->outbox.used = 0;
@@ -146,7 +154,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 struct fixture_request {
     struct xop_plan plan;
     struct xop_tensor in[3], out[3];
-    const struct xop_attr *attrs; /* in the declaration's order; NULL where it has none */
+    const struct xop_attr *attrs; /* of all that the operator has; NULL where it has none */
 };
 
 /* Infers and places the outputs that are wanted (a mask). */

@@ -42,7 +42,7 @@ static struct reference_tensor mirror(const struct xop_tensor *tensor) {
 static void judge(enum xop_pass pass, const struct xop_tensor *in, const struct xop_tensor *out,
                   bool whole) {
     const struct reference *reference = reference_find("linear");
-    struct reference_arithmetic arithmetic = {INFINITY, 0};
+    struct reference_arithmetic arithmetic = {.max = INFINITY};
     struct reference_tensor from[3], to[3] = {0};
     uint32_t nout = pass == XOP_FORWARD ? 1 : 3;
 
