@@ -8,7 +8,8 @@
 #define MAX_SUMS (INT64_C(1) << 20)
 
 bool row_kept(const struct row_size *size, enum xop_dtype dtype) {
-    return size->inner == 1 && size->n <= (int64_t)(ROW_KEPT_BYTES / xop_dtype_size(dtype));
+    return size->inner == 1 && size->n <= ROW_KEPT_BYTES &&
+           size->n * (int64_t)xop_dtype_size(dtype) <= ROW_KEPT_BYTES;
 }
 
 bool row_kept_backward(const struct row_size *size, enum xop_dtype dtype) {
