@@ -11,7 +11,8 @@ static const struct reference *const all[] = {
     &reference_rsqrt,         &reference_abs,       &reference_neg,
     &reference_sin,           &reference_cos,       &reference_erf,
     &reference_clamp,         &reference_hardswish, &reference_mish,
-    &reference_cast};
+    &reference_cast,          &reference_softmax,   &reference_log_softmax,
+    &reference_layer_norm,    &reference_rms_norm};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

@@ -83,6 +83,9 @@ struct reference {
     uint32_t nsettings;
     /* Whether the attribute "dtype", the first of each setting, is that of forward's outputs. */
     bool makes_dtype;
+    /* Whether a case, given by forward's inputs, goes with a setting; it is not tried where not.
+     * NULL: all do. */
+    bool (*takes)(const struct reference_setting *setting, const struct reference_tensor *in);
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller
@@ -107,6 +110,7 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_leaky_relu, reference_elu, reference_gelu, reference_silu, reference_tanh,
     reference_softplus, reference_exp, reference_log, reference_sqrt, reference_rsqrt,
     reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
-    reference_hardswish, reference_mish, reference_cast;
+    reference_hardswish, reference_mish, reference_cast, reference_softmax, reference_log_softmax,
+    reference_layer_norm, reference_rms_norm;
 
 #endif

@@ -133,6 +133,8 @@ static void judge_cases(struct verification *v, const struct verify_subject *s, 
     for (uint32_t n = 0; !v->broken && next_case(v, s->reference, n, &what); n++) {
         /* Numbers depend on the case alone, so that one case can be repeated. */
         struct random random = {v->seed * 1000003 + n, 0};
+        if (!verify_takes(s, &what))
+            continue;
         snprintf(name, sizeof name, "case %u", n);
         progress(v, subject, n);
         enum verify_outcome outcome =
@@ -155,6 +157,8 @@ static void repeat_cases(struct verification *v, const struct verify_subject *s,
             what.rank[1] = 1;
             what.shape[1][0] = shapes[i][1];
         }
+        if (!verify_takes(s, &what))
+            continue;
         count(v, verify_repeat(s, &what, &random, sentence, sizeof sentence), subject, names[i],
               sentence, cases, failed);
     }
@@ -181,6 +185,8 @@ static void difference_cases(struct verification *v, const struct verify_subject
             what.rank[k] = shapes[i].rank[1];
             memcpy(what.shape[k], shapes[i].shape[1], sizeof shapes[i].shape[1]);
         }
+        if (!verify_takes(s, &what))
+            continue;
         count(v, verify_differences(s, &what, &random, worst, sentence, sizeof sentence), subject,
               "differences", sentence, cases, failed);
     }

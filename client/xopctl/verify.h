@@ -57,6 +57,8 @@ struct verify_subject {
 
 enum verify_outcome { VERIFY_PASSED, VERIFY_FAILED, VERIFY_BROKEN /* the server is gone */ };
 
+/* Whether the case goes with the subject's setting. */
+bool verify_takes(const struct verify_subject *subject, const struct verify_case *what);
 /* Runs a case and compares; the sentence says what is wrong where it failed. */
 enum verify_outcome verify_judge(const struct verify_subject *subject,
                                  const struct verify_case *what, struct random *random,

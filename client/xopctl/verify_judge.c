@@ -86,6 +86,16 @@ static bool make_outputs(struct trial *trial, const struct reference *reference,
     return true;
 }
 
+bool verify_takes(const struct verify_subject *s, const struct verify_case *what) {
+    struct reference_tensor in[VERIFY_MAX_IN] = {0};
+    for (uint32_t i = 0; i < s->reference->nin; i++) {
+        in[i].absent = what->absent[i];
+        in[i].rank = what->rank[i];
+        memcpy(in[i].shape, what->shape[i], sizeof in[i].shape);
+    }
+    return !s->reference->takes || s->reference->takes(s->setting, in);
+}
+
 static bool forward_inputs(struct trial *trial, const struct verify_subject *s,
                            const struct verify_case *what, struct random *random) {
     for (uint32_t i = 0; i < s->reference->nin; i++) {
@@ -140,7 +150,9 @@ static bool backward_trial(struct trial *trial, const struct verify_subject *s,
     uint32_t place = 0;
     bool ok = forward_trial(&forward, s, what, random);
     for (uint32_t i = 0; ok && i < r->nin; i++)
-        if (r->saved_in >> i & 1)
+        if (r->saved_in >> i & 1 && forward.ref_in[i].absent)
+            trial->ref_in[trial->nin++].absent = true;
+        else if (r->saved_in >> i & 1)
             ok = save(trial, s, &forward.in[i], NULL, r->shape_only >> place++ & 1, what->fill,
                       random);
     for (uint32_t i = 0; ok && i < r->nout; i++)
@@ -177,6 +189,7 @@ static bool make_trial(struct trial *trial, const struct verify_subject *s,
 /* ---- Comparing ---- */
 
 void verify_setting_text(const struct reference_setting *setting, char *out, size_t capacity) {
+    char shape[128];
     size_t used = 0;
     out[0] = 0;
     for (uint32_t i = 0; setting && i < setting->nattrs && used < capacity; i++) {
@@ -188,6 +201,10 @@ void verify_setting_text(const struct reference_setting *setting, char *out, siz
         else if (attr->type == XOP_ATTR_FLOAT)
             used += (size_t)snprintf(out + used, capacity - used, "%s%s=%g", space, attr->name,
                                      attr->value.f);
+        else if (attr->type == XOP_ATTR_INTS)
+            used += (size_t)snprintf(
+                out + used, capacity - used, "%s%s=%s", space, attr->name,
+                value_shape_text(shape, sizeof shape, attr->count, attr->value.ints));
         else
             used += (size_t)snprintf(out + used, capacity - used, "%s%s=%lld", space, attr->name,
                                      (long long)attr->value.i);

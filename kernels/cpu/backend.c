@@ -26,8 +26,10 @@
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
+#include "kernels/cpu/row.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
+#include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
 
@@ -58,6 +60,14 @@ static const struct registry_launch table[] = {
     {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #include "kernels/unary.def"
+    {&softmax_declaration, softmax_cpu_forward, softmax_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&log_softmax_declaration, log_softmax_cpu_forward, log_softmax_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&layer_norm_declaration, layer_norm_cpu_forward, layer_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&rms_norm_declaration, rms_norm_cpu_forward, rms_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
 };
 
 struct lane {

@@ -22,9 +22,11 @@
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
+#include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
+#include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
 
@@ -58,6 +60,14 @@ static const struct registry_launch table[] = {
     {&unary_declarations[UNARY_##name], unary_##name##_cuda_forward, unary_##name##_cuda_backward, \
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
 #include "kernels/unary.def"
+    {&softmax_declaration, softmax_cuda_forward, softmax_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
+    {&log_softmax_declaration, log_softmax_cuda_forward, log_softmax_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&layer_norm_declaration, layer_norm_cuda_forward, layer_norm_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&rms_norm_declaration, rms_norm_cuda_forward, rms_norm_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 };
 
 /* ---- Opening and closing ---- */
@@ -66,8 +76,9 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload, probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload, unary_forward_preload, unary_backward_preload, linear_preload};
+        copy_preload,    probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,    unary_forward_preload, unary_backward_preload, linear_preload,
+        softmax_preload, row_norm_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -353,4 +353,16 @@ template <class T> struct reduce_finish {
     }
 };
 
+/* ---- For the host, when it cuts work into tiles ---- */
+
+static inline int64_t reduce_ceil(int64_t a, int64_t b) { return a / b + (a % b != 0); }
+
+/* The smallest power of two that is at least n, but at most `most`. */
+static inline uint32_t reduce_power(int64_t n, uint32_t most) {
+    uint32_t power = 1;
+    while (power < n && power < most)
+        power *= 2;
+    return power;
+}
+
 #endif

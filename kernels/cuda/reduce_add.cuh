@@ -50,16 +50,6 @@ static inline bool reduce_is_simple(enum shape_form form) {
     return form == SHAPE_SCALAR || form == SHAPE_ROW || form == SHAPE_COLUMN;
 }
 
-static inline int64_t reduce_ceil(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-/* The smallest power of two that is at least n, but at most `most`. */
-static inline uint32_t reduce_power(int64_t n, uint32_t most) {
-    uint32_t power = 1;
-    while (power < n && power < most)
-        power *= 2;
-    return power;
-}
-
 /* Launches everything; the stream keeps what was cut and its end in order. */
 static inline enum xop_status reduce_launch(struct reduce_builders *all) {
     enum xop_status status = all->rows.finish();

@@ -13,7 +13,7 @@ struct device_case {
     const char *label, *op;
     enum xop_pass pass;
     /* Shapes as rows x columns, of n elements in all for the full one: F full, R row, C column, S
-     * scalar. */
+     * scalar, V a vector of columns. */
     const char *in;
     uint32_t wanted;
     int moves; /* full arrays that must be read or written */
@@ -31,6 +31,19 @@ static const struct device_case device_cases[] = {
     {"its backward, b scalar, grad_b", "square_bias", XOP_BACKWARD, "FSF", 2, 1},
     {"its backward, b row, grad_b", "square_bias", XOP_BACKWARD, "FRF", 2, 1},
     {"its backward, b column, grad_b", "square_bias", XOP_BACKWARD, "FCF", 2, 1},
+};
+
+/* Of the operators over rows, with the defaults of their attributes. */
+static const struct device_case device_row_cases[] = {
+    {"softmax", "softmax", XOP_FORWARD, "F", 1, 2},
+    {"its backward", "softmax", XOP_BACKWARD, "FF", 1, 3},
+    {"log_softmax", "log_softmax", XOP_FORWARD, "F", 1, 2},
+    {"its backward", "log_softmax", XOP_BACKWARD, "FF", 1, 3},
+    {"layer_norm", "layer_norm", XOP_FORWARD, "FVV", 1, 2},
+    {"its backward, all gradients", "layer_norm", XOP_BACKWARD, "FVF", 7, 3},
+    {"its backward, grad_x", "layer_norm", XOP_BACKWARD, "FVF", 1, 3},
+    {"rms_norm", "rms_norm", XOP_FORWARD, "FV", 1, 2},
+    {"its backward, all gradients", "rms_norm", XOP_BACKWARD, "FVF", 3, 3},
 };
 
 struct device_memory {
@@ -62,8 +75,8 @@ static struct xop_tensor device_tensor(enum xop_dtype dtype, char form, int64_t 
                                        int64_t columns, void *data) {
     struct xop_tensor tensor = {};
     tensor.dtype = dtype;
-    tensor.rank = form == 'S' ? 0 : 2;
-    tensor.shape[0] = form == 'F' || form == 'C' ? rows : 1;
+    tensor.rank = form == 'S' ? 0 : form == 'V' ? 1 : 2;
+    tensor.shape[0] = form == 'V' ? columns : form == 'F' || form == 'C' ? rows : 1;
     tensor.shape[1] = form == 'F' || form == 'R' ? columns : 1;
     tensor.data = data;
     return tensor;
@@ -74,7 +87,7 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     const struct xop_op *op = fixture_op(fixture, one->op);
     const int64_t columns = 4096, rows = n / columns;
     double kernel[DEVICE_REPEATS], copy[DEVICE_REPEATS];
-    struct xop_tensor in[3] = {}, out[2] = {};
+    struct xop_tensor in[3] = {}, out[3] = {};
     struct xop_attr attrs[XOP_MAX_ATTRS];
     struct xop_plan plan = {};
     struct xop_call call = {};
@@ -95,7 +108,7 @@ static void device_case_run(const struct fixture *fixture, struct device_memory 
     if (plan.workspace_bytes > memory->workspace_bytes)
         FIXTURE_DIE("%s needs %llu bytes of workspace", one->label,
                     (unsigned long long)plan.workspace_bytes);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         out[i] = plan.out[i];
         out[i].data = one->wanted & 1u << i ? memory->buffer[3 + i] : NULL;
     }
@@ -141,7 +154,8 @@ static void device_elementwise(const struct fixture *fixture, struct device_memo
     }
 }
 
-static void device_all(const struct fixture *fixture, int log2_n) {
+static void device_all(const struct fixture *fixture, int log2_n, const struct device_case *cases,
+                       size_t ncases) {
     const enum xop_dtype dtypes[] = {XOP_F32, XOP_BF16};
     int64_t n = INT64_C(1) << log2_n;
     struct device_memory memory = {};
@@ -166,9 +180,10 @@ static void device_all(const struct fixture *fixture, int log2_n) {
             bench_fill<<<1024, 256, 0, memory.stream>>>((uint32_t *)buffer, (size_t)n,
                                                         (uint32_t)xop_dtype_size(dtype));
         BENCH_CUDA(cudaGetLastError());
-        for (const struct device_case &one : device_cases)
-            device_case_run(fixture, &memory, &one, dtype, n);
-        device_elementwise(fixture, &memory, dtype, n);
+        for (size_t i = 0; i < ncases; i++)
+            device_case_run(fixture, &memory, &cases[i], dtype, n);
+        if (cases == device_cases)
+            device_elementwise(fixture, &memory, dtype, n);
     }
     for (char *buffer : memory.buffer)
         BENCH_CUDA(cudaFree(buffer));
@@ -176,6 +191,15 @@ static void device_all(const struct fixture *fixture, int log2_n) {
     BENCH_CUDA(cudaEventDestroy(memory.begin));
     BENCH_CUDA(cudaEventDestroy(memory.end));
     BENCH_CUDA(cudaStreamDestroy(memory.stream));
+}
+
+static void device_elements(const struct fixture *fixture, int log2_n) {
+    device_all(fixture, log2_n, device_cases, sizeof device_cases / sizeof *device_cases);
+}
+
+/* 4096 columns, and so 32768 rows of the 2^27 elements. */
+static void device_rows(const struct fixture *fixture) {
+    device_all(fixture, 27, device_row_cases, sizeof device_row_cases / sizeof *device_row_cases);
 }
 
 #endif

@@ -2,9 +2,9 @@
  * Measures the CUDA kernels and the backend's paths against what the same device does bare, in the
  * same run. Prints tables in Markdown.
  *
- *     bench_kernels [--quick | --linear] [PATH OF xop-cuda.so]
+ *     bench_kernels [--quick | --linear | --rows] [PATH OF xop-cuda.so]
  *
- * --linear prints the table of linear alone.
+ * --linear and --rows print the table of linear, or of the operators over rows, alone.
  */
 #include "tests/gpu/bench_bus.cuh"
 #include "tests/gpu/bench_device.cuh"
@@ -15,7 +15,7 @@ int main(int argc, char **argv) {
     struct fixture fixture;
     struct xop_device_info info;
     char path[4096];
-    bool quick = false, only_linear = false;
+    bool quick = false, only_linear = false, only_rows = false;
 
     snprintf(path, sizeof path, "%s/xop-cuda.so", build ? build : "build");
     for (int i = 1; i < argc; i++) {
@@ -23,6 +23,8 @@ int main(int argc, char **argv) {
             quick = true;
         else if (strcmp(argv[i], "--linear") == 0)
             only_linear = true;
+        else if (strcmp(argv[i], "--rows") == 0)
+            only_rows = true;
         else
             snprintf(path, sizeof path, "%s", argv[i]);
     }
@@ -30,14 +32,15 @@ int main(int argc, char **argv) {
     fixture.api->info(fixture.backend, &info);
     printf("%s, %s\n", info.device, info.runtime);
 
-    if (only_linear) {
-        bench_linear_all(&fixture);
+    if (only_linear || only_rows) {
+        (only_rows ? device_rows : bench_linear_all)(&fixture);
         fixture.api->close(fixture.backend);
         return 0;
     }
-    device_all(&fixture, quick ? 26 : 28);
+    device_elements(&fixture, quick ? 26 : 28);
     if (!quick)
-        device_all(&fixture, 26);
+        device_elements(&fixture, 26);
+    device_rows(&fixture);
     bench_linear_all(&fixture);
 
     printf("\nsquare_bias f32 on host memory, medians of %d, microseconds: submit to done, the "

@@ -115,11 +115,12 @@ static inline void fixture_defaults(const struct xop_op *op, struct xop_attr *at
     }
 }
 
-/* Whether it makes one element of one. */
+/* Whether it makes one element of one: not those that go over a dimension. */
 static inline bool fixture_elementwise(const struct xop_op *op) {
     const struct xop_signature *forward = &op->pass[XOP_FORWARD];
     return forward->nin == 1 && forward->nout == 1 && forward->out->flags & XOP_OPERAND_IN_PLACE &&
-           op->pass[XOP_BACKWARD].launch;
+           op->pass[XOP_BACKWARD].launch &&
+           !(op->nattrs > 0 && strcmp(op->attrs[0].name, "dim") == 0);
 }
 
 /* Forgets all tensors. */

@@ -18,6 +18,7 @@
 #include "tests/gpu/linear.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
+#include "tests/gpu/row.cuh"
 #include "tests/gpu/seam.cuh"
 
 static struct fixture fixture;
@@ -54,6 +55,7 @@ static void test_operators(void) {
         linear_all(&fixture, dtype, reduced);
         elementwise_all(&fixture, dtype, reduced);
         cast_all(&fixture, dtype, reduced);
+        row_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
@@ -63,18 +65,24 @@ static void test_operators(void) {
 }
 
 static void test_grids(void) {
-    struct company_bits few, many;
+    struct company_bits (*const bits[])(struct fixture *, bool) = {company_all_bits, row_all_bits};
+    struct company_bits few[2], many[2];
     struct tally tally = tally_begin("any grid gives the same bits");
 
-    many = company_all_bits(&fixture, reduced);
+    for (int i = 0; i < 2; i++)
+        many[i] = bits[i](&fixture, reduced);
     struct xop_backend *first = fixture.backend;
     fixture.backend = open_with_few_blocks();
-    few = company_all_bits(&fixture, reduced);
-    tally_check(&tally, few.bytes == many.bytes && memcmp(few.data, many.data, many.bytes) == 0,
-                "64 and 3 blocks differ somewhere in %zu bytes", many.bytes);
+    for (int i = 0; i < 2; i++) {
+        few[i] = bits[i](&fixture, reduced);
+        tally_check(&tally,
+                    few[i].bytes == many[i].bytes &&
+                        memcmp(few[i].data, many[i].data, many[i].bytes) == 0,
+                    "8 and 3 blocks differ somewhere in %zu bytes", many[i].bytes);
+        free(few[i].data);
+        free(many[i].data);
+    }
     tally_end(&tally);
-    free(few.data);
-    free(many.data);
     fixture.api->close(first);
 }
 

@@ -55,6 +55,9 @@ def operands(arrays):
     """Descriptions of arrays laid one after the other in a body, and the body."""
     described, body = [], bytearray()
     for a in arrays:
+        if a is None: # an input that is left out
+            described.append(None)
+            continue
         a = np.ascontiguousarray(a) if a.ndim else a
         body.extend(bytes(-len(body) % 64) if a.nbytes else b"")
         at = len(body) if a.nbytes else len(body) // 64 * 64

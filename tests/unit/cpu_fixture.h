@@ -107,11 +107,14 @@ struct fixture_request {
     void *workspace;
 };
 
+/* Of the calls that are prepared, in the declaration's order; NULL: none. */
+static const struct xop_attr *fixture_attrs;
+
 /* Infers, and allocates what the call needs; wanted is a mask of outputs. */
 static inline struct xop_call fixture_prepare(struct fixture_request *request,
                                               const struct xop_op *op, enum xop_pass pass,
                                               const struct xop_tensor *in, uint32_t wanted) {
-    struct xop_call call = {.in = in, .out = request->out};
+    struct xop_call call = {.in = in, .out = request->out, .attrs = fixture_attrs};
     struct xop_error error;
     memset(request, 0, sizeof *request);
     assert_int_equal(op->pass[pass].infer(&call, &request->plan, &error), XOP_OK);
