@@ -6,7 +6,8 @@ between PyTorch and the daemon for instance, and only what is to become a NumPy 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import math
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
@@ -60,3 +61,8 @@ def parse(dtype: Any) -> int:
     if isinstance(dtype, str) and dtype in NUMBERS:
         return NUMBERS[dtype]
     return number_of(np.dtype(dtype), "the dtype")
+
+
+def size_of(number: int, shape: Tuple[int, ...]) -> int:
+    """Bytes of a dense tensor."""
+    return math.prod(shape) * STORAGE[number].itemsize

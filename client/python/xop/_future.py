@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import threading
 from typing import Any, Callable, Generator, Optional
 
 
@@ -14,11 +15,15 @@ class Future(concurrent.futures.Future):  # type: ignore[type-arg]
     def __init__(self) -> None:
         super().__init__()
         self._drop: Optional[Callable[[], None]] = None  # set once the request is on its way
+        self._cancelling = threading.Lock()
 
     def cancel(self) -> bool:
-        if not super().cancel():
-            return False
-        self.set_running_or_notify_cancel()
+        with self._cancelling:
+            if self.cancelled():
+                return True
+            if not super().cancel():
+                return False
+            self.set_running_or_notify_cancel()  # for those in wait() and as_completed()
         if self._drop is not None:
             self._drop()
         return True

@@ -71,6 +71,7 @@ _FUNCTIONS = {
     "xop_client_open": (c_int, [c_char_p, POINTER(COptions), POINTER(c_void_p), _error]),
     "xop_client_close": (None, [_client]),
     "xop_client_address": (c_char_p, [_client]),
+    "xop_client_descriptor": (c_int, [_client]),
     "xop_client_wait": (c_int, [_client, c_uint64, _error]),
     "xop_result_free": (None, [c_void_p]),
     "xop_submit": (c_int, [_client, POINTER(CRequest), DoneFunction, py_object, POINTER(c_uint64),

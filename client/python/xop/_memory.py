@@ -3,11 +3,16 @@
 A segment is one attached client memory, cut into blocks of one size. A block goes back to its pool
 when the last array over it is gone, from whatever thread and in whatever moment that is, so its
 finaliser does nothing but append to a deque, which who takes the next block empties.
+
+A signal's handler may raise anywhere in here. What it may leave behind is a block or a segment that
+is never used again; never one that two have.
 """
 
 from __future__ import annotations
 
 import bisect
+import contextlib
+import sys
 import threading
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
@@ -41,15 +46,13 @@ class Segment:
         return self.block_bytes * self.blocks
 
     def take(self) -> Optional[int]:
-        if self.free:
-            address = self.free.pop()
-        elif self.cut < self.blocks:
-            address = self.address + self.cut * self.block_bytes
-            self.cut += 1
-        else:
+        if not self.free and self.cut == self.blocks:
             return None
-        self.live += 1
-        return address
+        self.live += 1  # before anything else: a segment without live blocks may be unmapped
+        if self.free:
+            return self.free.pop()
+        self.cut += 1
+        return self.address + (self.cut - 1) * self.block_bytes
 
 
 class Block:
@@ -57,7 +60,8 @@ class Block:
     __slots__ = ("segment", "address", "__array_interface__", "__weakref__")
 
     def __init__(self, segment: Segment, address: int) -> None:
-        self.segment, self.address = segment, address
+        self.address = address
+        self.segment = segment
 
     def array(self, dtype: int, shape: Tuple[int, ...]) -> np.ndarray[Any, Any]:
         """An array over its beginning, which keeps it; in the type that elements are stored as."""
@@ -66,10 +70,12 @@ class Block:
         return np.asarray(self)
 
     def __del__(self) -> None:
-        pool = self.segment.pool
-        pool.returned.append((self.segment, self.address))
-        if pool.closed:
-            pool.tidy()
+        segment = getattr(self, "segment", None)
+        if segment is None:
+            return  # what made it was interrupted
+        segment.pool.returned.append((segment, self.address))
+        if segment.pool.closed:
+            segment.pool.tidy()
 
 
 def _block_bytes(n: int) -> int:
@@ -93,8 +99,7 @@ class Pool:
         self._attach, self._detach, self._idle = attach, detach, idle
         self._lock = threading.Lock()
         self._by_size: Dict[int, List[Segment]] = {}
-        self._starts: List[int] = []  # of all segments, in order, for contains()
-        self._ends: List[int] = []
+        self._ranges: List[Tuple[int, int]] = []  # addresses of all segments, in order
         self.returned: Deque[Tuple[Segment, int]] = deque()
         self.refusal: Optional[Exception] = None  # why there is no such memory on this connection
         self.closed = False
@@ -128,18 +133,20 @@ class Pool:
     def find(self, address: int, n: int) -> bool:
         """Whether the daemon can use these bytes where they are."""
         with self._lock:
-            at = bisect.bisect_right(self._starts, address) - 1
-            return (at >= 0 and address + n <= self._ends[at]
-                    and (address - self._starts[at]) % ALIGNMENT == 0)
+            at = bisect.bisect_right(self._ranges, (address, sys.maxsize)) - 1
+            if at < 0:
+                return False
+            start, end = self._ranges[at]
+            return address + n <= end and (address - start) % ALIGNMENT == 0
 
     def doubt(self, block: Block) -> None:
         """The daemon may be using the block although its request was answered: nothing of its
         segment is handed out any more."""
         with self._lock:
             segment = block.segment
-            if not segment.doubtful:
-                segment.doubtful = True
+            with contextlib.suppress(ValueError):
                 self._by_size[segment.block_bytes].remove(segment)
+            segment.doubtful = True
 
     def close(self) -> None:
         """The connection is closed: what no array needs is unmapped now, the rest when it can."""
@@ -193,13 +200,10 @@ class Pool:
             self._shrink(0)
             memory, address = self._attach(size * blocks)
         segment = Segment(self, memory, address, size, blocks)
+        bisect.insort(self._ranges, (address, address + segment.bytes()))
         self._by_size.setdefault(size, []).insert(0, segment)
-        at = bisect.bisect_right(self._starts, address)
-        self._starts.insert(at, address)
-        self._ends.insert(at, address + size * blocks)
         return segment
 
     def _drop(self, segment: Segment) -> None:
-        at = bisect.bisect_left(self._starts, segment.address)
-        del self._starts[at], self._ends[at]
+        self._ranges.remove((segment.address, segment.address + segment.bytes()))
         self._detach(segment.memory)

@@ -87,7 +87,7 @@ class Operands:
 
     def empty(self, number: int, shape: Tuple[int, ...], request: Optional[Request]) -> Array:
         """Memory for an output, in storage type: the pool's if it is large."""
-        n = int(np.prod(shape, dtype=np.int64)) * _dtypes.STORAGE[number].itemsize
+        n = _dtypes.size_of(number, shape)
         block = self.pool.try_take(n) if n >= SMALL else None
         if block is None:
             return np.empty(shape, _dtypes.STORAGE[number])
@@ -129,19 +129,19 @@ class Operands:
             elif mine is not None:
                 outputs.append((tensor.dtype, mine))
             else:
+                small = _dtypes.size_of(tensor.dtype, tensor.shape) < SMALL
+                if not small:
+                    tensor = tensor._replace(owner=result.keeper())
                 received = view(tensor)
-                # A small output is not worth a result's memory.
-                outputs.append((tensor.dtype,
-                                received.copy() if received.nbytes < SMALL else received))
+                outputs.append((tensor.dtype, received.copy() if small else received))
         return outputs
 
 
-def coerce(value: Any, name: str, like: Optional[np.dtype[Any]],
-           dtypes: Sequence[int]) -> Array:
+def coerce(value: Any, name: str, like: Optional[int], dtypes: Sequence[int]) -> Array:
     """An array of what is none yet. A number takes the type of the arrays beside it."""
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
-        if like is not None and _dtypes.number_of(like, name) in dtypes:
-            return np.asarray(value, like)
+        if like is not None and like in dtypes:
+            return np.asarray(value, _dtypes.numpy_of(like))
         return np.asarray(value)
     if isinstance(value, (np.ndarray, np.generic, list, tuple)):
         return np.asarray(value)

@@ -89,16 +89,27 @@ class Call:
 
 
 class Result:
-    """A result of the library's, freed with this object: and it with the last array over it."""
-    __slots__ = ("address", "c", "nout", "__weakref__")
+    """A result of the library's. free() is called by whoever has it; no finaliser does that, since
+    an interrupt in one is lost."""
+    __slots__ = ("address", "c", "nout", "_keeper")
 
     def __init__(self, address: int) -> None:
         self.address = address
         self.c = CResult.from_address(address)
         self.nout: int = self.c.nout
+        self._keeper: Optional[_Keeper] = None
 
-    def __del__(self) -> None:
-        lib.xop_result_free(self.address)
+    def free(self) -> None:
+        """Not what keeper() has taken over."""
+        address, self.address = self.address, 0
+        if address and self._keeper is None:
+            lib.xop_result_free(address)
+
+    def keeper(self) -> "_Keeper":
+        """What keeps the outputs' memory from now on."""
+        if self._keeper is None:
+            self._keeper = _Keeper(self.address)
+        return self._keeper
 
     def error(self) -> Optional[Error]:
         status = self.c.error.status
@@ -111,7 +122,18 @@ class Result:
 
     def out(self, i: int) -> Tensor:
         tensor = self.c.out[i]
-        return Tensor(tensor.dtype, tuple(tensor.shape[:tensor.rank]), tensor.data or 0, self)
+        return Tensor(tensor.dtype, tuple(tensor.shape[:tensor.rank]), tensor.data or 0)
+
+
+class _Keeper:
+    """Frees a result with the last array over its memory."""
+    __slots__ = ("address", "__weakref__")
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __del__(self) -> None:
+        lib.xop_result_free(self.address)
 
 
 class _View:

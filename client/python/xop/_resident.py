@@ -33,7 +33,9 @@ class Resident:
     """A tensor in the daemon's memory: an input of any call, or what one leaves there with
     resident=True. It is freed with this object, at the end of `with`, or by free()."""
 
-    def __init__(self, operands: Operands, held: Held, dtype: int, shape: Tuple[int, ...]) -> None:
+    def __init__(self, client: Any, operands: Operands, held: Held, dtype: int,
+                 shape: Tuple[int, ...]) -> None:
+        self._client = client  # which lives as long as its tensors
         self._operands, self._held = operands, held
         self._dtype = dtype
         self.shape = shape
@@ -53,7 +55,7 @@ class Resident:
 
     @property
     def nbytes(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64)) * _dtypes.STORAGE[self._dtype].itemsize
+        return _dtypes.size_of(self._dtype, self.shape)
 
     def _tensor(self) -> Tensor:
         if not self._held.handle:

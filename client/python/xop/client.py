@@ -161,7 +161,10 @@ class Client:
                 result = self._connection.run(prepared.request)
             except InvalidArgument as again:
                 raise _with_dtypes(again, prepared) from None
-        return self._finish(prepared, result)
+        try:
+            return self._finish(prepared, result)
+        finally:
+            result.free()
 
     def submit(self, op: str, *inputs: Any, backward: bool = False, **keys: Any) -> Future:
         """Starts an operator and returns a future, which can be awaited as well. keys are
@@ -212,6 +215,8 @@ class Client:
         elif get["out"] is not None:
             _receive_into(prepared, get["out"])
         else:
+            if request.omit:
+                request.outputs = [ABSENT] * len(one.outputs)
             prepared.key = (op, backward, values, request.omit,
                             tuple((t.dtype, t.shape) for t in request.inputs))
             prepared.expected = self._operands.expect(prepared.key, request)
@@ -223,9 +228,13 @@ class Client:
             raise TypeError(f"{op} takes {len(one.inputs)} inputs, and {len(inputs)} were given")
         like = None
         for value in inputs:
-            if isinstance(value, (np.ndarray, np.generic)):
-                like = value.dtype
-                break
+            if isinstance(value, Resident):
+                like = value._dtype
+            elif isinstance(value, (np.ndarray, np.generic)):
+                like = _dtypes.number_of(value.dtype, "the first array")
+            else:
+                continue
+            break
         tensors = []
         for operand, value in zip(one.inputs, inputs):
             if value is None:
@@ -256,7 +265,7 @@ class Client:
         if prepared.held:
             tensors = [result.out(i) for i in range(result.nout)]
             values: List[Any] = [
-                None if held is None else Resident(self._operands, held, t.dtype, t.shape)
+                None if held is None else Resident(self, self._operands, held, t.dtype, t.shape)
                 for held, t in zip(prepared.held, tensors)]
         elif prepared.given is not None:
             values = list(prepared.given)
@@ -285,7 +294,7 @@ class Client:
         shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
         if any(n < 0 for n in shape):
             raise InvalidArgument(f"shape {shape}: no dimension can be negative")
-        n = math.prod(shape) * _dtypes.STORAGE[number].itemsize
+        n = _dtypes.size_of(number, shape)
         if n == 0:
             return np.empty(shape, _dtypes.numpy_of(number))
         return presented(self._operands.pool.take(n).array(number, shape), number)
@@ -303,7 +312,7 @@ class Client:
         a = coerce(value, "the value", None, ())
         held = Held(self._connection, self._connection.handle())
         tensor = put(self._operands, held.handle, a)
-        return Resident(self._operands, held, tensor.dtype, tensor.shape)
+        return Resident(self, self._operands, held, tensor.dtype, tensor.shape)
 
 
 def _milliseconds(seconds: Optional[float], name: str) -> int:
