@@ -269,6 +269,7 @@ def closing_ends_everything_and_keeps_arrays():
         kept.free()
         del y, future
         errors.clear()  # whose tracebacks keep what was under way
+        gc.collect()
         assert not gpu._operands.pool._ranges, "memory is left that nothing uses"
 
 

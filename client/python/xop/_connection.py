@@ -25,22 +25,21 @@ LOOK_UP_MS = 100  # how long a wait may keep Python from a signal that came befo
 Finish = Callable[[Optional[Result], Optional[Error]], None]
 
 
-def _error_of(status: int, error: CError) -> Optional[Error]:
-    return error_of(status, error.message.decode("utf-8", "replace")) if status else None
+def _error_of(status: int, error: CError) -> Error:
+    return error_of(status, error.message.decode("utf-8", "replace"))
 
 
 class Connection:
     def __init__(self, address: Optional[str], options: COptions, idle: int = IDLE) -> None:
         self.client = c_void_p()
         error = CError()
-        failure = _error_of(lib.xop_client_open(address.encode() if address else None,
-                                                byref(options), byref(self.client),
-                                                byref(error)), error)
-        if failure is not None:
-            raise failure
+        status = lib.xop_client_open(address.encode() if address else None, byref(options),
+                                     byref(self.client), byref(error))
+        if status != 0:
+            raise _error_of(status, error)
         self.address: str = lib.xop_client_address(self.client).decode()
         self.pid = os.getpid()
-        self.pool = Pool(self._attach, lib.xop_memory_free, idle)
+        self.pool = Pool(self._attach, self._detach, idle)
         self.closed = False
         self._lock = threading.Lock()
         self._calls: Set[Call] = set()       # that the library may know
@@ -85,16 +84,18 @@ class Connection:
         if self.closed:
             raise FailedPrecondition("the connection is closed")
 
-    def _failure(self, error: Optional[Error]) -> Optional[Error]:
+    # Errors are raised without a name for them: a frame that refers to the exception whose
+    # traceback refers to the frame would keep arrays until there is a garbage collection.
+
+    def _named(self, error: Error) -> Error:
         """What the end of the connection does to a call has a name of its own."""
         if self.closed and isinstance(error, Unavailable):
             return Cancelled("the connection was closed")
         return error
 
     def _check_status(self, status: int, error: CError) -> None:
-        failure = self._failure(_error_of(status, error))
-        if failure is not None:
-            raise failure
+        if status != 0:
+            raise self._named(_error_of(status, error))
 
     # ---- Calls that block ----
 
@@ -118,14 +119,21 @@ class Connection:
             self._calls.discard(call)
             self._check_status(status, error)
         result = Result(call.box.pop())
-        failure = self._failure(result.error())
-        if failure is not None:
-            result.free()
-            self._doubt(request, failure)
+        if result.failed:
+            raise self._failed(call, result)
         self._calls.discard(call)
-        if failure is not None:
-            raise failure
         return result
+
+    def _failed(self, call: Call, result: Result) -> Error:
+        """What went wrong. What was launched runs on where the answer is CANCELLED or
+        DEADLINE_EXCEEDED, and may still use its memory."""
+        error = self._named(result.error())
+        result.free()
+        if isinstance(error, (Cancelled, DeadlineExceeded)):
+            for block in call.request.blocks:
+                self.pool.doubt(block)
+        self._calls.discard(call)
+        return error
 
     def _give_up(self, call: Call) -> None:
         if call.id.value and not call.box:
@@ -139,13 +147,6 @@ class Connection:
             self.pool.doubt(block)
         self._calls.discard(call)
 
-    def _doubt(self, request: Request, error: Error) -> None:
-        """What was launched runs on where its answer was CANCELLED or DEADLINE_EXCEEDED, and may
-        still use its memory."""
-        if isinstance(error, (Cancelled, DeadlineExceeded)):
-            for block in request.blocks:
-                self.pool.doubt(block)
-
     def document(self, function: Any, *arguments: Any) -> bytes:
         """What xop_describe, xop_stats or xop_ping answers."""
         address = c_void_p()
@@ -155,9 +156,8 @@ class Connection:
             raise error_of(status, "out of memory")
         result = Result(address.value)
         try:
-            failure = self._failure(result.error())
-            if failure is not None:
-                raise failure
+            if result.failed:
+                raise self._named(result.error())
             return result.text()
         finally:
             result.free()
@@ -175,6 +175,11 @@ class Connection:
             raise
         assert memory.value is not None
         return memory.value, lib.xop_memory_data(memory)
+
+    def _detach(self, memory: int, wait: bool) -> None:
+        if wait:
+            lib.xop_memory_detach(self.client, memory, None)
+        lib.xop_memory_free(memory)
 
     def handle(self) -> int:
         return int(lib.xop_handle(self.client))
@@ -259,11 +264,10 @@ class Connection:
                 call, finish = self._finishes.pop(number, (None, None))
             result = Result(address)
             if call is not None and finish is not None:
-                failure = self._failure(result.error())
-                if failure is not None:
-                    self._doubt(call.request, failure)
+                failure = self._failed(call, result) if result.failed else None
                 self._calls.discard(call)
                 finish(None if failure else result, failure)
+                del failure
             # else whoever submitted it was interrupted, and has no future
             result.free()
             del call, finish, result  # not to be kept until the next one comes

@@ -86,6 +86,7 @@ _FUNCTIONS = {
     "xop_memory_bytes": (c_size_t, [_memory]),
     "xop_memory_free": (None, [_memory]),
     "xop_memory_attach": (c_int, [_client, _memory, c_bool, _error]),
+    "xop_memory_detach": (c_int, [_client, _memory, _error]),
     "xop_handle": (c_uint64, [_client]),
     "xop_put": (c_int, [_client, c_uint64, POINTER(CTensor), _error]),
     "xop_get": (c_int, [_client, c_uint64, POINTER(CTensor), _error]),

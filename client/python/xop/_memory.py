@@ -92,10 +92,11 @@ def _block_bytes(n: int) -> int:
 
 class Pool:
     """attach makes attached memory of so many bytes: its handle and its address. detach frees a
-    handle; after close() it may come from any thread, too."""
+    handle, and waits for the daemon where its second argument says so; without waiting it may be
+    called after close(), from any thread."""
 
-    def __init__(self, attach: Callable[[int], Tuple[int, int]], detach: Callable[[int], None],
-                 idle: int = IDLE) -> None:
+    def __init__(self, attach: Callable[[int], Tuple[int, int]],
+                 detach: Callable[[int, bool], None], idle: int = IDLE) -> None:
         self._attach, self._detach, self._idle = attach, detach, idle
         self._lock = threading.Lock()
         self._by_size: Dict[int, List[Segment]] = {}
@@ -182,7 +183,7 @@ class Pool:
         if idle:
             self._shrink(0 if self.closed else self._idle)
 
-    def _shrink(self, idle: int) -> None:
+    def _shrink(self, idle: int, wait: bool = False) -> None:
         """Of segments without use, keeps so many bytes."""
         kept = 0
         unused = [s for list_ in self._by_size.values() for s in list_ if s.live == 0]
@@ -190,20 +191,20 @@ class Pool:
             kept += segment.bytes()
             if kept > idle:
                 self._by_size[segment.block_bytes].remove(segment)
-                self._drop(segment)
+                self._drop(segment, wait)
 
     def _add(self, size: int) -> Segment:
         blocks = max(1, SEGMENT // size)
         try:
             memory, address = self._attach(size * blocks)
         except ResourceExhausted:
-            self._shrink(0)
+            self._shrink(0, wait=True)
             memory, address = self._attach(size * blocks)
         segment = Segment(self, memory, address, size, blocks)
         bisect.insort(self._ranges, (address, address + segment.bytes()))
         self._by_size.setdefault(size, []).insert(0, segment)
         return segment
 
-    def _drop(self, segment: Segment) -> None:
+    def _drop(self, segment: Segment, wait: bool = False) -> None:
         self._ranges.remove((segment.address, segment.address + segment.bytes()))
-        self._detach(segment.memory)
+        self._detach(segment.memory, wait)

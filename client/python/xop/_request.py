@@ -111,11 +111,13 @@ class Result:
             self._keeper = _Keeper(self.address)
         return self._keeper
 
-    def error(self) -> Optional[Error]:
-        status = self.c.error.status
-        if status == 0:
-            return None
-        return error_of(status, self.c.error.message.decode("utf-8", "replace"))
+    @property
+    def failed(self) -> bool:
+        return bool(self.c.error.status != 0)
+
+    def error(self) -> Error:
+        error = self.c.error
+        return error_of(error.status, error.message.decode("utf-8", "replace"))
 
     def text(self) -> bytes:
         return ctypes.string_at(self.c.text, self.c.text_bytes)
