@@ -27,7 +27,7 @@ from .errors import Error, InvalidArgument, InvalidDtype, NotFound, Unimplemente
 Array = np.ndarray[Any, Any]
 
 
-class _Prepared:
+class Prepared:
     """A request with what its outputs are to become."""
 
     def __init__(self, description: Description, one: Pass, request: Request) -> None:
@@ -148,21 +148,27 @@ class Client:
             attributes: Optional[Mapping[str, Any]] = None, **options: Any) -> Any:
         """Runs an operator by its name. options are those that its function has: out, resident,
         omit, deadline, priority, check."""
-        prepared = self._prepare(op, inputs, backward, attributes or {}, options, False)
+        given = attributes or {}
+        return self._execute(lambda: self._prepare(op, inputs, backward, given, options, False),
+                             self._finish)
+
+    def _execute(self, prepare: Callable[[], "Prepared"],
+                 finish: Callable[["Prepared", Result], Any]) -> Any:
+        prepared = prepare()
         try:
             result = self._connection.run(prepared.request)
         except InvalidArgument as error:
             if prepared.expected is None:
-                raise _with_dtypes(error, prepared) from None
+                raise with_dtypes(error, prepared) from None
             # What was remembered of outputs may be of an operator that was replaced since.
             self._operands.forget(prepared.key)
-            prepared = self._prepare(op, inputs, backward, attributes or {}, options, False)
+            prepared = prepare()
             try:
                 result = self._connection.run(prepared.request)
             except InvalidArgument as again:
-                raise _with_dtypes(again, prepared) from None
+                raise with_dtypes(again, prepared) from None
         try:
-            return self._finish(prepared, result)
+            return finish(prepared, result)
         finally:
             result.free()
 
@@ -179,7 +185,7 @@ class Client:
             if error is not None:
                 if isinstance(error, InvalidArgument):
                     self._operands.forget(prepared.key)
-                    error = _with_dtypes(error, prepared)
+                    error = with_dtypes(error, prepared)
             else:
                 assert result is not None
                 try:
@@ -194,7 +200,7 @@ class Client:
 
     def _prepare(self, op: str, inputs: Sequence[Any], backward: bool,
                  attributes: Mapping[str, Any], options: Mapping[str, Any],
-                 snapshot: bool) -> _Prepared:
+                 snapshot: bool) -> Prepared:
         description = self.describe(op)
         one = description.of_pass(backward)
         if one is None:
@@ -207,7 +213,7 @@ class Client:
         request = Request(op, backward, attributes=_attributes.encode(description, values),
                           deadline_ms=_milliseconds(get["deadline"], "deadline"),
                           priority=get["priority"], check=bool(get["check"]))
-        prepared = _Prepared(description, one, request)
+        prepared = Prepared(description, one, request)
         request.inputs = self._inputs(one, op, inputs, request, snapshot)
         request.omit = _omit(one, get["omit"])
         if get["resident"]:
@@ -215,12 +221,17 @@ class Client:
         elif get["out"] is not None:
             _receive_into(prepared, get["out"])
         else:
-            if request.omit:
-                request.outputs = [ABSENT] * len(one.outputs)
-            prepared.key = (op, backward, values, request.omit,
-                            tuple((t.dtype, t.shape) for t in request.inputs))
-            prepared.expected = self._operands.expect(prepared.key, request)
+            self._expect(prepared, values)
         return prepared
+
+    def _expect(self, prepared: Prepared, values: Any) -> None:
+        """Outputs as they came the last time. values: what they depend on besides the inputs."""
+        request = prepared.request
+        if request.omit:
+            request.outputs = [ABSENT] * len(prepared.one.outputs)
+        prepared.key = (request.op, request.backward, values, request.omit,
+                        tuple((t.dtype, t.shape) for t in request.inputs))
+        prepared.expected = self._operands.expect(prepared.key, request)
 
     def _inputs(self, one: Pass, op: str, inputs: Sequence[Any], request: Request,
                 snapshot: bool) -> List[Tensor]:
@@ -250,7 +261,7 @@ class Client:
                 tensors.append(tensor._replace(address=0) if operand.shape_only else tensor)
         return tensors
 
-    def _leave_there(self, prepared: _Prepared) -> None:
+    def _leave_there(self, prepared: Prepared) -> None:
         request = prepared.request
         outputs = []
         for i in range(len(prepared.one.outputs)):
@@ -261,7 +272,7 @@ class Client:
             outputs.append(Tensor(0, (), 0, held, held.handle) if held else ABSENT)
         request.outputs = outputs
 
-    def _finish(self, prepared: _Prepared, result: Result) -> Any:
+    def _finish(self, prepared: Prepared, result: Result) -> Any:
         if prepared.held:
             tensors = [result.out(i) for i in range(result.nout)]
             values: List[Any] = [
@@ -277,7 +288,7 @@ class Client:
             return values[0]
         return self._tuple(prepared)(*values)
 
-    def _tuple(self, prepared: _Prepared) -> Callable[..., Any]:
+    def _tuple(self, prepared: Prepared) -> Callable[..., Any]:
         key = (prepared.description.name, prepared.request.backward)
         if key not in self._tuples:
             fields = [o.name for o in prepared.one.outputs]
@@ -336,7 +347,7 @@ def _omit(one: Pass, names: Any) -> int:
     return mask
 
 
-def _receive_into(prepared: _Prepared, out: Any) -> None:
+def _receive_into(prepared: Prepared, out: Any) -> None:
     outputs = prepared.one.outputs
     arrays = out if isinstance(out, (tuple, list)) else (out,)
     if len(arrays) != len(outputs):
@@ -353,7 +364,7 @@ def _receive_into(prepared: _Prepared, out: Any) -> None:
     prepared.given = [None if t is ABSENT else a for a, t in zip(arrays, tensors)]
 
 
-def _with_dtypes(error: InvalidArgument, prepared: _Prepared) -> Error:
+def with_dtypes(error: InvalidArgument, prepared: Prepared) -> Error:
     """The same sentence; as an InvalidDtype where the dtypes are what the operator does not
     declare."""
     one, request = prepared.one, prepared.request
