@@ -9,7 +9,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from torch.autograd.function import once_differentiable
 
 from .. import _attributes, _describe
 from .._describe import Description
@@ -97,6 +96,26 @@ def shapes(tensors: Sequence[Any]) -> Tuple[Any, ...]:
     return tuple(None if t is None else (t.dtype, tuple(t.shape)) for t in tensors)
 
 
+class _Once(torch.autograd.Function):  # type: ignore[misc]
+    """A gradient that is asked to be differentiable says that it is not where that is tried. (With
+    once_differentiable its part would be missing from a sum, in silence.)"""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, gradient: torch.Tensor, name: str) -> Any:
+        ctx.name = name
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise Unimplemented(f"{ctx.name}: xopd has no second derivatives")
+
+    @staticmethod
+    def of(gradient: torch.Tensor, name: str) -> torch.Tensor:
+        if not torch.is_grad_enabled():
+            return gradient
+        return _Once.apply(torch.zeros((), requires_grad=True), gradient, name)
+
+
 class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
     """Forward keeps in the daemon what backward needs; the graph has a token for that."""
 
@@ -118,7 +137,6 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     @staticmethod
-    @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, *grads: Any) -> Any:
         gpu, description, values, devices, of = ctx.of
         one = description.backward
@@ -135,7 +153,7 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
         for operand, t in zip(one.outputs, outputs):
             if t is not None:
                 at = wanted[operand.name]
-                made[at] = t.to(devices[at])
+                made[at] = _Once.of(t.to(devices[at]), description.name)
         return (None, None, None, *made)
 
 
