@@ -294,6 +294,44 @@ def the_client_is_found_by_the_environment_and_anew_after_fork():
             xop.torch.use(None)
 
 
+def a_compiler_takes_functions_and_modules_whole():
+    with faulty_operators() as arguments, daemon_in_use(*arguments):
+        x, b, w = (torch.randn(shape, requires_grad=True) for shape in ((4, 3), (3,), (5, 3)))
+        layer = xop.torch.Op("linear", w=torch.nn.Parameter(torch.randn(2, 3)))
+
+        def f(x, b):
+            y = xop.torch.sigmoid(xop.torch.square_bias(x, b))
+            return layer(y + xop.torch.linear(x, w, b=None).mean()).sum()
+        ours = torch.autograd.grad(f(x, b), (x, b, w, layer.w))
+        compiled = torch.compile(f, fullgraph=True, backend="aot_eager")
+        theirs = torch.autograd.grad(compiled(x, b), (x, b, w, layer.w))
+        for one, other in zip(ours, theirs):
+            assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+        y = torch.compile(lambda t: xop.torch.fault(t, how=""), fullgraph=True,
+                          backend="aot_eager")(x.detach())
+        assert torch.equal(y, x)
+        dynamic = torch.compile(lambda t: xop.torch.sigmoid(t), fullgraph=True, dynamic=True,
+                                backend="aot_eager")
+        for n in (2, 5, 9):
+            t = torch.randn(n, 3)
+            assert torch.allclose(dynamic(t), torch.sigmoid(t), atol=1e-6)
+
+
+def custom_ops_keep_pytorchs_rules():
+    with faulty_operators() as arguments, daemon_in_use(*arguments):
+        x, b, w = (torch.randn(shape, requires_grad=True) for shape in ((4, 3), (3,), (5, 3)))
+        for name in ("square_bias", "linear", "sigmoid", "fault"):
+            xop.torch.function(name)  # which defines it
+        for op, given in ((torch.ops.xop.square_bias, (x, b)), (torch.ops.xop.linear, (x, w, None)),
+                          (torch.ops.xop.linear, (x, w, torch.randn(5, requires_grad=True))),
+                          (torch.ops.xop.sigmoid, (x,)), (torch.ops.xop.fault, (x.detach(), ""))):
+            said = torch.library.opcheck(op.default, given)
+            assert set(said.values()) == {"SUCCESS"}, said
+        xd = torch.randn(4, 3, **F64)
+        assert torch.autograd.gradcheck(torch.ops.xop.square_bias, (xd, torch.randn(3, **F64)))
+        raises(ValueError, "do not broadcast", torch.ops.xop.square_bias, x, torch.randn(7))
+
+
 TESTS = [tensors_in_tensors_out_of_every_size_and_dtype,
          the_tutorials_gradients_are_pytorchs,
          gradcheck_passes,
@@ -310,4 +348,6 @@ TESTS = [tensors_in_tensors_out_of_every_size_and_dtype,
          a_module_trains_as_pytorchs_does,
          dlpack_goes_both_ways,
          the_client_is_found_by_the_environment_and_anew_after_fork]
+if hasattr(torch.library, "register_autograd"):
+    TESTS += [a_compiler_takes_functions_and_modules_whole, custom_ops_keep_pytorchs_rules]
 run(TESTS)

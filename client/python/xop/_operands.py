@@ -105,6 +105,9 @@ class Operands:
                            Tensor(s[0], s[1], a.ctypes.data, a) for a, s in zip(made, shapes)]
         return made
 
+    def known(self, key: Any) -> Optional[Shapes]:
+        return self._shapes.get(key)
+
     def forget(self, key: Any) -> None:
         with self._lock:
             self._shapes.pop(key, None)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from typing import List
 
 from ..errors import NotFound
-from ._calls import OpFunction, client, function, use
+from ._calls import client, use
+from ._functions import OpFunction, function
 from ._module import Op
 
 __all__ = ["Op", "OpFunction", "client", "function", "use"]

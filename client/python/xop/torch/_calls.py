@@ -10,9 +10,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from .. import _attributes, _describe
+from .. import _attributes
 from .._describe import Description
-from .._operator import DEFAULTS, split
 from .._request import ABSENT, Request, Result
 from .._resident import Held
 from ..client import Client, Prepared
@@ -125,7 +124,7 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
         held = None
         if description.backward is not None:
             held = Held(gpu._connection, gpu._connection.handle())
-        device = _device(tensors)
+        device = device_of(tensors)
         outputs = run(gpu, description, False, tensors, values, device,
                       keep=held.handle if held else 0)
         if held is not None:
@@ -142,13 +141,13 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
         one = description.backward
         if one is None:
             raise Unimplemented(f"{description.name} has no backward")
-        context = int(ctx.saved_tensors[0])
+        (token,) = ctx.saved_tensors  # kept until the end: a checkpoint has no other reference
         by_name = {f"grad_{o.name}": g for o, g in zip(description.forward.outputs, grads)}
         wanted = {f"grad_{o.name}": i for i, o in enumerate(description.forward.inputs)
                   if i < len(devices) and devices[i] is not None and ctx.needs_input_grad[3 + i]}
         omit = sum(1 << k for k, o in enumerate(one.outputs) if o.name not in wanted)
         outputs = run(gpu, description, True, [by_name.get(o.name) for o in one.inputs], (),
-                      torch.device("cpu"), omit=omit, context=context, of=(values, of))
+                      torch.device("cpu"), omit=omit, context=int(token), of=(values, of))
         made: List[Optional[torch.Tensor]] = [None] * len(devices)
         for operand, t in zip(one.outputs, outputs):
             if t is not None:
@@ -157,7 +156,7 @@ class _Differentiable(torch.autograd.Function):  # type: ignore[misc]
         return (None, None, None, *made)
 
 
-def _device(tensors: Sequence[Any]) -> torch.device:
+def device_of(tensors: Sequence[Any]) -> torch.device:
     """Where the result belongs: to the first tensor that is not the CPU's, if there is one."""
     devices = [t.device for t in tensors if t is not None]
     return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
@@ -170,39 +169,5 @@ def call(gpu: Client, description: Description, inputs: Sequence[Any],
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
         outputs = _Differentiable.apply(gpu, description, values, *tensors)
         return outputs
-    made = run(gpu, description, False, tensors, values, _device(tensors))
+    made = run(gpu, description, False, tensors, values, device_of(tensors))
     return made[0] if len(made) == 1 else tuple(made)
-
-
-class OpFunction:
-    """An operator as a function of tensors: inputs by position or name, attributes by name."""
-
-    def __init__(self, name: str, gpu: Optional[Client] = None) -> None:
-        self.__name__ = name
-        self._gpu = gpu
-        description = self.client.describe(name)
-        signature = _describe.signature(description, False)
-        self.__signature__ = signature.replace(parameters=[
-            p for p in signature.parameters.values() if p.name not in DEFAULTS])
-        self.__doc__ = _describe.docstring(description, False)
-
-    @property
-    def client(self) -> Client:
-        return self._gpu if self._gpu is not None else client()
-
-    def __call__(self, *inputs: Any, **keys: Any) -> Any:
-        gpu = self.client
-        description = gpu.describe(self.__name__)
-        values, attributes, options = split(description, False, inputs, keys)
-        if options:
-            raise TypeError(f"{self.__name__} takes no {', '.join(options)} here; xop.Client has "
-                            "calls that do")
-        return call(gpu, description, values, attributes)
-
-    def __repr__(self) -> str:
-        return f"<xop.torch.{self.__name__}>"
-
-
-def function(name: str, gpu: Optional[Client] = None) -> OpFunction:
-    """An operator by its name, for names that are this module's own, too."""
-    return OpFunction(name, gpu)

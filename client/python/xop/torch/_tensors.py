@@ -17,11 +17,16 @@ NUMBERS = {torch.float16: _dtypes.F16, torch.bfloat16: _dtypes.BF16, torch.float
 DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
 
-def operand(operands: Operands, t: torch.Tensor, name: str, request: Request) -> Tensor:
+def number_of(t: torch.Tensor, name: str) -> int:
     number = NUMBERS.get(t.dtype)
     if number is None:
         raise InvalidDtype(f"{name} is {t.dtype}, which xopd has not: float16, bfloat16, float32, "
                            "float64, int32 and int64 are")
+    return number
+
+
+def operand(operands: Operands, t: torch.Tensor, name: str, request: Request) -> Tensor:
+    number = number_of(t, name)
     if t.layout != torch.strided:
         raise InvalidArgument(f"{name} has the layout {t.layout}, and xopd takes dense tensors")
     t = t.detach().resolve_neg().cpu().contiguous()
