@@ -56,9 +56,9 @@ def draw(rows, title, file):
     figure, axes = pyplot.subplots(figsize=(7, 3), layout="constrained")
     names, times = zip(*((name, 1000 * seconds) for name, seconds in reversed(rows)))
     bars = axes.barh(names, times)
-    axes.bar_label(bars, [f"{t:.3g}" for t in times], padding=3)
+    axes.bar_label(bars, [f"{t:.0f}" if t >= 100 else f"{t:.3g}" for t in times], padding=3)
     axes.set_xscale("log")
-    axes.margins(x=0.1)
+    axes.margins(x=0.2)
     axes.set(xlabel="milliseconds (logarithmic)", title=title)
     figure.savefig(file)
 
