@@ -58,7 +58,8 @@ def tensors_in_tensors_out_of_every_size_and_dtype():
 def the_tutorials_gradients_are_pytorchs():
     """y = x*x + b: the gradients of x and b equal PyTorch's."""
     with daemon_in_use():
-        for shape, of_b in (((1280,), (1280,)), ((3, 4), (4,)), ((5, 3), ()), ((2, 300, 200), (300, 1))):
+        for shape, of_b in (((1280,), (1280,)), ((3, 4), (4,)), ((5, 3), ()),
+                            ((2, 300, 200), (300, 1))):
             x, b = torch.randn(shape, **F64), torch.randn(of_b, **F64)
             g = torch.randn(shape, dtype=torch.float64)
             (xop.torch.square_bias(x, b) * g).sum().backward()

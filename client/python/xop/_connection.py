@@ -169,7 +169,8 @@ class Connection:
         memory, error = c_void_p(), CError()
         self._check_status(lib.xop_memory_create(n, byref(memory), byref(error)), error)
         try:
-            self._check_status(lib.xop_memory_attach(self.client, memory, True, byref(error)), error)
+            status = lib.xop_memory_attach(self.client, memory, True, byref(error))
+            self._check_status(status, error)
         except BaseException:
             lib.xop_memory_free(memory)
             raise

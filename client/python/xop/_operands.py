@@ -152,7 +152,8 @@ def coerce(value: Any, name: str, like: Optional[int], dtypes: Sequence[int]) ->
         try:
             return np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise InvalidDtype(f"{name} cannot be read as an array through DLPack: {error}") from None
+            raise InvalidDtype(f"{name} cannot be read as an array through DLPack: "
+                               f"{error}") from None
     array = np.asarray(value)
     if array.dtype == object:
         raise InvalidDtype(f"{name}: {type(value).__name__} is no array")
