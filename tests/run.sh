@@ -64,7 +64,11 @@ run_one() {
     fi
 }
 preload=
-[ "${XOP_SAN:-}" != address ] || preload=$("${CC:-gcc}" -print-file-name=libasan.so)
+if [ "${XOP_SAN:-}" = address ]; then
+    # PyTorch throws exceptions: the sanitizer looks for their library when the program starts.
+    preload=$("${CC:-gcc}" -print-file-name=libasan.so)
+    preload="$preload $("${CC:-gcc}" -print-file-name=libstdc++.so.6)"
+fi
 export -f run_one
 export logs python limit preload
 
