@@ -46,7 +46,7 @@ def in_flight(watcher, agent):
 
 
 def ctrl_c_cancels():
-    with faulty() as (daemon, _), client_of(daemon, agent="me") as gpu, \
+    with faulty(NEVER) as (daemon, _), client_of(daemon, agent="me") as gpu, \
             client_of(daemon, agent="watcher") as watcher:
         def interrupt():
             until(lambda: in_flight(watcher, "me") == 1)
@@ -56,7 +56,8 @@ def ctrl_c_cancels():
             thread.start()
             raises(KeyboardInterrupt, "", gpu.fault, x, how="endless")
             thread.join()
-            until(lambda: in_flight(watcher, "me") == 0)  # when its worker is replaced
+            os.kill(daemon.worker(), signal.SIGKILL)  # what was launched goes on otherwise
+            until(lambda: in_flight(watcher, "me") == 0)
             assert np.array_equal(gpu.sigmoid(x), watcher.sigmoid(x))
 
 
@@ -122,6 +123,10 @@ def arrays_may_be_written_once_they_are_submitted():
         for _, future in submit(gpu):
             future.result(LIMIT_S)
         del future  # so that there is memory, which a worker that is busy cannot attach
+        with requests_seen(gpu, "submit") as (inputs, _):
+            for x in (LARGE[:10], LARGE):
+                gpu.submit("sigmoid", x).result(LIMIT_S)
+                assert inputs.pop() != x.ctypes.data  # it is read later than submit returns
         with client_of(daemon) as other:
             blocking = other.submit("fault", LARGE[:1], how="endless")
             futures = submit(gpu)
@@ -174,17 +179,40 @@ def futures_can_be_awaited():
         until(lambda: gpu.stats()["clients"][0]["in_flight"] == 0)
 
 
+@contextlib.contextmanager
+def requests_seen(gpu, method):
+    """Where the inputs of requests lie, and the segments of their blocks."""
+    inputs, segments = [], []
+    call = getattr(gpu._connection, method)
+
+    def spy(request, *rest):
+        inputs.extend(t.address for t in request.inputs)
+        segments.extend(b.segment for b in request.blocks)
+        return call(request, *rest)
+    setattr(gpu._connection, method, spy)
+    yield inputs, segments
+    delattr(gpu._connection, method)
+
+
 def memory_of_what_may_still_run_is_not_handed_out():
     with faulty(NEVER) as (daemon, gpu):
-        raises(xop.DeadlineExceeded, "", gpu.fault, LARGE, how="endless", deadline=0.05)
-        assert issubclass(xop.DeadlineExceeded, TimeoutError)
-        again = [gpu.empty(LARGE.shape) for _ in range(8)]
-        doubtful = [s for a in again for s in [a.base.segment] if s.doubtful]
-        assert not doubtful
-        future = gpu.submit("fault", LARGE, how="endless", deadline=0.05)
-        assert isinstance(future.exception(LIMIT_S), xop.DeadlineExceeded)
-        assert not gpu.empty(LARGE.shape).base.segment.doubtful
+        def handed_out():
+            return {a.base.segment for a in [gpu.empty(LARGE.shape) for _ in range(4)]}
+        with requests_seen(gpu, "run") as (_, segments):
+            gpu.sigmoid(LARGE)
+        assert segments and set(segments) <= handed_out()  # what has ended is used again
+        with requests_seen(gpu, "run") as (_, segments):
+            raises(xop.DeadlineExceeded, "", gpu.fault, LARGE, how="endless", deadline=0.05)
+        assert segments
+        os.kill(daemon.worker(), signal.SIGKILL)  # which has no time to attach memory
+        assert not set(segments) & handed_out()
+        with requests_seen(gpu, "submit") as (_, segments):
+            future = gpu.submit("fault", LARGE, how="endless", deadline=0.05)
+            assert isinstance(future.exception(LIMIT_S), xop.DeadlineExceeded)
+        assert segments
         os.kill(daemon.worker(), signal.SIGKILL)
+        assert not set(segments) & handed_out()
+        assert issubclass(xop.DeadlineExceeded, TimeoutError)
         assert np.array_equal(gpu.square_bias(LARGE, 1), LARGE * LARGE + 1)
 
 
