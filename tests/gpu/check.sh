@@ -1,6 +1,7 @@
 #!/bin/bash
 # Everything that needs a GPU, in one go: the backend by itself, operators judged by xopctl verify,
-# the system tests and those of the Python package on the CUDA backend, and the broken operators, each of which verify must refuse.
+# the system tests and those of the Python package on the CUDA backend, and the broken operators, each of
+# which verify must refuse.
 # Ends with "N passed, N failed". XOP_BACKEND=cpu runs what does not need one, to try this script.
 #
 #     tests/gpu/check.sh [backend] [operators] [system] [python] [broken]
