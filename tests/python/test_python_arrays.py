@@ -171,6 +171,10 @@ def operators_describe_themselves():
         raises(AttributeError, "no operator 'nothing'", getattr, gpu, "nothing")
         assert not hasattr(gpu, "_nothing")
         assert gpu.operator("square_bias") is gpu.square_bias
+        # One that was loaded anew, and is another now, is described anew.
+        before = gpu.sigmoid
+        before.description = gpu.linear.description
+        assert gpu.operators() and gpu.sigmoid is not before and "sigmoid" in gpu.sigmoid.__doc__
 
 
 def attributes_are_checked_and_arrive():

@@ -301,6 +301,28 @@ def closing_ends_everything_and_keeps_arrays():
         assert not gpu._operands.pool._ranges, "memory is left that nothing uses"
 
 
+def a_closed_client_keeps_no_descriptor_though_its_arrays_live():
+    def sockets():
+        found = []
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink("/proc/self/fd/" + name))
+        return sum(f.startswith("socket:") for f in found)
+    with Daemon() as daemon:
+        gc.collect()  # of what is left of other tests
+        before = sockets()
+        gpu = xop.connect("unix:" + daemon.path)
+        arrays = [gpu.square_bias(LARGE, 1) for _ in range(3)]
+        assert sockets() == before + 1
+        gpu.close()
+        del gpu
+        gc.collect()
+        assert sockets() == before
+        for y in arrays:
+            assert np.array_equal(y, LARGE * LARGE + 1)
+        del arrays, y
+
+
 def a_client_that_nobody_has_is_closed():
     with Daemon() as daemon, client_of(daemon, agent="watcher") as watcher:
         gpu = xop.connect("unix:" + daemon.path, agent="lost")
@@ -382,6 +404,7 @@ run([ctrl_c_cancels,
      no_daemon_is_unavailable,
      a_daemon_that_dies_ends_what_is_in_flight,
      closing_ends_everything_and_keeps_arrays,
+     a_closed_client_keeps_no_descriptor_though_its_arrays_live,
      a_client_that_nobody_has_is_closed,
      threads_share_a_client,
      a_child_has_to_connect_anew,

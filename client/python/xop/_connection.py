@@ -39,7 +39,7 @@ class Connection:
             raise _error_of(status, error)
         self.address: str = lib.xop_client_address(self.client).decode()
         self.pid = os.getpid()
-        self.pool = Pool(self._attach, self._detach, idle)
+        self.pool = Pool(self._attach, self._detach, lib.xop_memory_free, idle)
         self.closed = False
         self._lock = threading.Lock()
         self._calls: Set[Call] = set()       # that the library may know
@@ -177,10 +177,8 @@ class Connection:
         assert memory.value is not None
         return memory.value, lib.xop_memory_data(memory)
 
-    def _detach(self, memory: int, wait: bool) -> None:
-        if wait:
-            lib.xop_memory_detach(self.client, memory, None)
-        lib.xop_memory_free(memory)
+    def _detach(self, memory: int) -> None:
+        lib.xop_memory_detach(self.client, memory, None)
 
     def handle(self) -> int:
         return int(lib.xop_handle(self.client))

@@ -91,13 +91,14 @@ def _block_bytes(n: int) -> int:
 
 
 class Pool:
-    """attach makes attached memory of so many bytes: its handle and its address. detach frees a
-    handle, and waits for the daemon where its second argument says so; without waiting it may be
-    called after close(), from any thread."""
+    """attach makes attached memory of so many bytes: its handle and its address. detach waits until
+    the daemon has no use of it, free frees it. After close() only free is used, from any thread."""
 
-    def __init__(self, attach: Callable[[int], Tuple[int, int]],
-                 detach: Callable[[int, bool], None], idle: int = IDLE) -> None:
-        self._attach, self._detach, self._idle = attach, detach, idle
+    def __init__(self, attach: Callable[[int], Tuple[int, int]], detach: Callable[[int], None],
+                 free: Callable[[int], None], idle: int = IDLE) -> None:
+        self._attach: Optional[Callable[[int], Tuple[int, int]]] = attach
+        self._detach: Optional[Callable[[int], None]] = detach
+        self._free, self._idle = free, idle
         self._lock = threading.Lock()
         self._by_size: Dict[int, List[Segment]] = {}
         self._ranges: List[Tuple[int, int]] = []  # addresses of all segments, in order
@@ -152,6 +153,7 @@ class Pool:
     def close(self) -> None:
         """The connection is closed: what no array needs is unmapped now, the rest when it can."""
         self.closed = True
+        self._attach = self._detach = None  # arrays keep this object, but not the connection
         self.tidy()
 
     def tidy(self) -> None:
@@ -195,11 +197,14 @@ class Pool:
 
     def _add(self, size: int) -> Segment:
         blocks = max(1, SEGMENT // size)
+        attach = self._attach
+        if attach is None:
+            raise FailedPrecondition("the connection is closed")
         try:
-            memory, address = self._attach(size * blocks)
+            memory, address = attach(size * blocks)
         except ResourceExhausted:
             self._shrink(0, wait=True)
-            memory, address = self._attach(size * blocks)
+            memory, address = attach(size * blocks)
         segment = Segment(self, memory, address, size, blocks)
         bisect.insort(self._ranges, (address, address + segment.bytes()))
         self._by_size.setdefault(size, []).insert(0, segment)
@@ -207,4 +212,7 @@ class Pool:
 
     def _drop(self, segment: Segment, wait: bool = False) -> None:
         self._ranges.remove((segment.address, segment.address + segment.bytes()))
-        self._detach(segment.memory, wait)
+        detach = self._detach
+        if wait and detach is not None:
+            detach(segment.memory)
+        self._free(segment.memory)

@@ -106,6 +106,10 @@ class Client:
         with self._lock:
             self._descriptions = {d.name: d for d in descriptions}
             self._described = True
+            # Operators may have been loaded anew since.
+            self._tuples = {}
+            self._methods = {k: m for k, m in self._methods.items()
+                             if m.description == self._descriptions.get(k[0])}
             return list(self._descriptions)
 
     def describe(self, name: str) -> Description:
