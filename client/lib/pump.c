@@ -293,6 +293,8 @@ static void run_callback(struct xop_client *client) {
         client->finished_tail = &client->finished;
     call->next = client->running;
     client->running = call;
+    if (call->result)
+        call->result->id = call->id;
     pthread_mutex_unlock(&client->lock);
     call->done(call->arg, call->result);
     pthread_mutex_lock(&client->lock);

@@ -1,9 +1,10 @@
 #!/bin/bash
 # Everything that needs a GPU, in one go: the backend by itself, operators judged by xopctl verify,
-# the system tests on the CUDA backend, and the broken operators, each of which verify must refuse.
+# the system tests and those of the Python package on the CUDA backend, and the broken operators, each of
+# which verify must refuse.
 # Ends with "N passed, N failed". XOP_BACKEND=cpu runs what does not need one, to try this script.
 #
-#     tests/gpu/check.sh [backend] [operators] [system] [broken]
+#     tests/gpu/check.sh [backend] [operators] [system] [python] [broken]
 set -u
 cd "$(dirname "$0")/../.." || exit 70
 build=$(cd "${XOP_BUILD:-build}" && pwd) || exit 70
@@ -104,6 +105,12 @@ check_system() {
     XOP_TEST_JOBS=${XOP_TEST_JOBS:-$(($(nproc) / 2))} count "system tests" tests/run.sh $programs
 }
 
+# All but those of the package, which no device concerns.
+check_python() {
+    count "tests of the Python package" tests/run.sh test_python_arrays test_python_lifecycle \
+        test_python_torch test_python_examples
+}
+
 # verify must end with 1, which says that an operator is wrong; anything else is no verdict.
 check_broken() {
     local name log=$directory/broken.log status source
@@ -128,7 +135,7 @@ check_broken() {
     stop
 }
 
-[ $# -gt 0 ] || set -- backend operators system broken
+[ $# -gt 0 ] || set -- backend operators system python broken
 if [ "$backend" = cuda ]; then
     nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader ||
         echo "nvidia-smi does not answer"

@@ -77,6 +77,38 @@ static void a_signal_ends_the_wait_and_not_the_request(void **state) {
     stop(&server);
 }
 
+/* Two requests, one argument: results say whose they are. */
+struct named {
+    uint64_t ids[2];
+    uint32_t n;
+};
+
+static void on_named(void *arg, struct xop_result *result) {
+    struct named *named = arg;
+    assert_true(named->n < 2);
+    named->ids[named->n++] = result->id;
+    xop_result_free(result);
+}
+
+static void a_result_names_its_request(void **state) {
+    struct named named = {.n = 0};
+    struct xop_tensor in;
+    struct xop_request request = simple(&in);
+    uint64_t first, second;
+    (void)state;
+    start(&server, serve_one_behind);
+    struct xop_client *client = open_client();
+    assert_int_equal(xop_submit(client, &request, on_named, &named, &first, NULL), XOP_OK);
+    assert_int_equal(xop_submit(client, &request, on_named, &named, &second, NULL), XOP_OK);
+    while (!xop_wait(client, first, 60000))
+        ;
+    xop_client_close(client); /* which cancels the second, unanswered */
+    assert_int_equal(named.n, 2);
+    assert_int_equal(named.ids[0], first);
+    assert_int_equal(named.ids[1], second);
+    stop(&server);
+}
+
 /* A callback that says when it has begun and ends when it is told to. */
 struct slow {
     pthread_mutex_t lock;
@@ -145,6 +177,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_request_is_waited_for_and_no_other),
         cmocka_unit_test(a_signal_ends_the_wait_and_not_the_request),
+        cmocka_unit_test(a_result_names_its_request),
         cmocka_unit_test(a_callback_on_another_thread_is_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,6 +121,7 @@ struct xop_result {
     uint32_t batch;                     /* requests that shared the launch */
     char *text;                         /* describe, stats, ping: the JSON document; else NULL */
     size_t text_bytes;
+    uint64_t id; /* in a callback: the request's, as xop_submit gave it */
 };
 
 void xop_result_free(struct xop_result *result); /* NULL is allowed */
