@@ -34,6 +34,6 @@ __all__ = ["Aborted", "AlreadyExists", "Attribute", "Cancelled", "Client", "Data
 def connect(address: "str | None" = None, **options: Any) -> Client:
     """Connects to an xopd: "unix:/path", "tls:host:port" or "tcp:host:port". Without an address
     it looks at XOP_ADDRESS, then for the default sockets. options: token; ca, cert, key (files,
-    for tls:); timeout in seconds; agent, the name in the daemon's log; pool, the bytes of unused
+    for tls:); insecure_token, to send a token over tcp: in the clear; timeout in seconds; agent, the name in the daemon's log; pool, the bytes of unused
     shared memory that are kept."""
     return Client(address, **options)

@@ -42,7 +42,8 @@ class CAttr(Structure):
 class COptions(Structure):
     _fields_ = [("size", c_size_t), ("agent", c_char_p), ("token", c_char_p),
                 ("timeout_ms", c_uint64), ("max_response", c_uint64), ("spin_us", c_uint32),
-                ("ca", c_char_p), ("cert", c_char_p), ("key", c_char_p)]
+                ("ca", c_char_p), ("cert", c_char_p), ("key", c_char_p),
+                ("insecure_token", c_bool)]
 
 
 class CRequest(Structure):

@@ -44,12 +44,13 @@ class Client:
 
     def __init__(self, address: Optional[str] = None, *, token: Optional[str] = None,
                  ca: Optional[str] = None, cert: Optional[str] = None, key: Optional[str] = None,
-                 timeout: Optional[float] = None, agent: Optional[str] = None,
+                 insecure_token: bool = False, timeout: Optional[float] = None, agent: Optional[str] = None,
                  pool: int = IDLE) -> None:
         options = COptions(ctypes.sizeof(COptions))
         options.agent = (agent or "python").encode()
         for name, value in (("token", token), ("ca", ca), ("cert", cert), ("key", key)):
             setattr(options, name, value.encode() if value is not None else None)
+        options.insecure_token = insecure_token
         options.timeout_ms = _milliseconds(timeout, "timeout")
         self._connection = Connection(address, options, pool)
         self._operands = Operands(self._connection)
