@@ -244,7 +244,13 @@ def device_us(call, repeats=15):
 
 def their_products(rows, inner, outer, dtype):
     """linear's products in PyTorch, by the names that bench_kernels gives them."""
-    x, w, b, gy = (torch.rand(shape, dtype=dtype, device=DEVICE) + 1
+    # What bench_kernels fills its tensors with: what a product draws, and so how fast the clock may
+    # go, depends on how many bits change.
+    def numbers(shape):
+        sign = torch.randint(0, 2, shape, device=DEVICE, dtype=torch.int8) * 2 - 1
+        return (torch.rand(shape, dtype=dtype, device=DEVICE) + 1) * sign
+
+    x, w, b, gy = (numbers(shape)
                    for shape in [(rows, inner), (outer, inner), (outer,), (rows, outer)])
     return {"forward, bias": device_us(lambda: torch.nn.functional.linear(x, w, b)),
             "grad_x": device_us(lambda: gy @ w), "grad_w": device_us(lambda: gy.t() @ x)}
