@@ -257,7 +257,7 @@ $(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,kernels/cuda/check.c 
 	$(Q)$(NVCC) -cudart static $^ -ldl -lm -o $@
 
 # Fuzzers are built whole with clang, apart from everything else.
-FUZZED := $(filter-out client/xopctl/main.c,$(PROTO_SRC) $(CTL_SRC) $(REFERENCE_SRC) $(CLIENT_SRC)) daemon/config.c daemon/log.c \
+FUZZED := $(filter-out client/xopctl/main.c,$(PROTO_SRC) $(CTL_SRC) $(REFERENCE_SRC) $(CLIENT_SRC)) $(wildcard daemon/config*.c) daemon/log.c \
     daemon/front/policy.c daemon/front/tokens.c
 $(BUILD)/fuzz/obj/%.c.o: %.c
 	@mkdir -p $(@D)

@@ -1,8 +1,8 @@
 /*
  * The configuration: read by the parent from defaults, a file in INI form and the command line, in
  * this order, at its start and again on SIGHUP, and handed to the roles as a plain struct. The
- * table in config.c is the one list of keys, from which parsing, ranges, messages and --help-config
- * come.
+ * table in config_keys.c is the one list of keys, from which parsing, ranges, messages and
+ * --help-config come.
  */
 #ifndef DAEMON_CONFIG_H
 #define DAEMON_CONFIG_H
