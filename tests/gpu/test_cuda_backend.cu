@@ -14,10 +14,12 @@
 #include "tests/gpu/elementwise.cuh"
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/huge.cuh"
+#include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/linear.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
+#include "tests/gpu/registered.cuh"
 #include "tests/gpu/row.cuh"
 #include "tests/gpu/seam.cuh"
 
@@ -126,7 +128,9 @@ int main(int argc, char **argv) {
     lanes_all(&fixture);
     lanes_sleeping(&fixture);
     lanes_failures(&fixture);
-    memory_all(&fixture, path, reduced);
+    memory_all(&fixture, path);
+    keeps_all(&fixture, reduced);
+    registered_all(&fixture, reduced);
     test_operators();
     test_grids();
     fixture.api->close(fixture.backend);
