@@ -1,5 +1,7 @@
 #include "device.h"
 
+#include "populate.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -90,6 +92,20 @@ static enum xop_status open_cpu(struct worker *worker, struct xop_error *error) 
     return status == XOP_OK ? share_memory(worker, error) : status;
 }
 
+/* As open_loaded, while the shared memory gets its pages. */
+static enum xop_status open_populating(struct worker *worker, struct xop_error *error) {
+    bool likely = shows_nvidia(); /* else what is populated is not needed */
+    struct populate *in = NULL, *out = NULL;
+    if (likely) {
+        in = populate_begin(worker->inbox, worker->setup.inbox_bytes, false);
+        out = populate_begin(worker->outbox.base, worker->setup.outbox_bytes, true);
+    }
+    enum xop_status status = open_loaded(worker, error);
+    populate_end(in);
+    populate_end(out);
+    return status;
+}
+
 /* Waits for a driver only: a library that cannot be loaded will not be there later either. */
 static enum xop_status open_cuda(struct worker *worker, struct xop_error *error) {
     uint64_t until = worker_now() + (shows_nvidia() ? DRIVER_WAIT_NS : 0);
@@ -98,7 +114,7 @@ static enum xop_status open_cuda(struct worker *worker, struct xop_error *error)
     if (!worker->api)
         return error->status;
     for (;;) {
-        enum xop_status status = open_loaded(worker, error);
+        enum xop_status status = open_populating(worker, error);
         if (status == XOP_OK)
             return share_memory(worker, error);
         if (worker_now() >= until)
