@@ -320,6 +320,11 @@ bench-restart: all
 bench-redis: all
 	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_redis.py
 
+## bench-tls      large tensors over TLS beside plain TCP
+.PHONY: bench-tls
+bench-tls: all
+	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_tls.py
+
 ## bench-idle     what xopd takes of a core while it has nothing to do
 .PHONY: bench-idle
 bench-idle: all
