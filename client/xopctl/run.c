@@ -73,7 +73,9 @@ static int parse(int argc, char **argv, struct session *session, struct argument
     }
     if (argc - optind != 1)
         return session_usage(&verb_run,
-                             optind == argc ? "which operator?" : "one operator at a time");
+                             optind == argc
+                                 ? "which operator?"
+                                 : "one operator at a time; inputs are given with --in TENSOR");
     a->op = argv[optind];
     if (a->ngrad > 0 && !a->backward)
         return session_usage(&verb_run, "--grad belongs to --backward");
