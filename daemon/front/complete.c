@@ -244,6 +244,11 @@ static int by_tag(const void *a, const void *b) {
     return x->tag < y->tag ? -1 : x->tag > y->tag;
 }
 
+/* What the log calls it. */
+static const char *name_of(const struct request *request) {
+    return *request->op ? request->op : "a transfer";
+}
+
 /* What becomes of a request that the dead worker had; false where it is not to be run again. */
 static bool judge(struct request *request, const struct generation *generation, bool launched) {
     request->state = REQUEST_DONE; /* in no queue */
@@ -260,7 +265,7 @@ static bool judge(struct request *request, const struct generation *generation, 
     if (!launched)
         return true;
     request->deaths++;
-    const char *op = *request->op ? request->op : "a transfer";
+    const char *op = name_of(request);
     if ((request->alone && generation->blame) || request->deaths >= MAX_DEATHS) {
         connection_log(request->connection, request->id, LOG_LEVEL_WARN,
                        "%s: workers end of it, it is given up", op);
@@ -319,9 +324,9 @@ void complete_watch(struct io_thread *thread) {
             const struct request *request = thread->records[i];
             if (request->connection)
                 connection_log(request->connection, request->id, LOG_LEVEL_WARN,
-                               "%s: it runs for longer than watchdog.request_ms", request->op);
-            shared_report(thread, generation, "operator %s ran for more than %llu ms", request->op,
-                          (unsigned long long)(limit / 1000000));
+                               "%s: it runs for longer than watchdog.request_ms", name_of(request));
+            shared_report(thread, generation, "%s ran for more than watchdog.request_ms = %llu",
+                          name_of(request), (unsigned long long)(limit / 1000000));
             return;
         }
     }

@@ -2,6 +2,7 @@
 
 #include "connection.h"
 #include "listen.h"
+#include "request.h"
 #include "thread.h"
 
 #include <stdlib.h>
@@ -44,9 +45,28 @@ static bool is_greeting(const struct io_thread *thread) {
     return false;
 }
 
+bool drain_is_running(const struct front *front) {
+    for (uint32_t i = 0; i < front->nthreads; i++)
+        if (atomic_load(&front->threads[i].running))
+            return true;
+    return false;
+}
+
+/* Whether the worker is at something of it: what was cancelled and nobody waits for counts too. */
+static bool is_running(const struct io_thread *thread) {
+    for (uint32_t i = 0; thread->generation && i < thread->generation->records; i++) {
+        const struct request *request = thread->records[i];
+        if (request && !request->is_internal && request_launched(request))
+            return true;
+    }
+    return false;
+}
+
 /* Only the thread itself sees its counters of one moment: between a request's end and its answer
  * another would find both at 0. */
 void drain_note(struct io_thread *thread) {
+    if (thread->draining)
+        atomic_store(&thread->running, is_running(thread));
     if (thread->draining)
         atomic_store(&thread->settled, atomic_load(&thread->in_flight) == 0 &&
                                            atomic_load(&thread->unsent) == 0 &&

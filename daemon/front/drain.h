@@ -17,6 +17,9 @@ void drain_close(struct front *front);
 /* Whether every I/O thread has handled THREAD_DRAIN and has nothing left to answer. */
 bool drain_is_settled(const struct front *front);
 
+/* Whether the worker is still at a request, as the I/O threads last saw it. */
+bool drain_is_running(const struct front *front);
+
 /* For I/O threads, after each of their rounds: tells the main thread how far this one is. */
 void drain_note(struct io_thread *thread);
 

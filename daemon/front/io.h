@@ -237,6 +237,7 @@ struct io_thread {
     struct thread_stats stats;
     bool draining, leaving;
     _Atomic bool settled, left; /* how far it is with either; see drain.h */
+    _Atomic bool running;       /* while draining: whether the worker is at a request of it */
     bool space_freed;           /* in this round, in the inbox */
     /* For polling: events of sockets so far, when there was work last, and the mean time between.
      */

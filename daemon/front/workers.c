@@ -1,6 +1,7 @@
 #include "workers.h"
 
 #include "daemon/shared/channel.h"
+#include "drain.h"
 #include "memory.h"
 #include "thread.h"
 
@@ -525,8 +526,14 @@ void workers_stop(struct front *front) {
     struct xop_error error;
     w->stopping = true;
     event_del(w->pause);
-    if (w->current &&
-        channel_send(w->current->control, &stop, sizeof stop, NULL, 0, NULL, 0, &error) != XOP_OK)
+    if (!w->current)
+        return;
+    /* What it is at was given up, and might never end: nobody waits for an orderly exit. */
+    if (drain_is_running(front)) {
+        log_warn("the worker is still at a request and is ended");
+        tell_parent(front, PARENT_KILL, w->current->number, "", NULL, 0);
+    } else if (channel_send(w->current->control, &stop, sizeof stop, NULL, 0, NULL, 0, &error) !=
+               XOP_OK)
         log_debug("the worker is gone already: %s", error.message);
 }
 

@@ -18,7 +18,7 @@ void workers_on_parent(struct front *front, const struct parent_message *message
 void workers_reconfigure(struct front *front);
 /* Why there is no worker and none is on its way; NULL: there is or will be one. */
 const char *workers_stuck(const struct front *front, uint64_t now);
-/* Asks the worker to exit and starts no other. */
+/* Has the worker exit, at once where it is still at a request, and starts no other. */
 void workers_stop(struct front *front);
 void workers_close(struct front *front);
 

@@ -2,6 +2,7 @@
 """Workers that die, stop or misbehave under load, and clients that do: nobody else notices."""
 
 import os
+import select
 import signal
 
 import numpy as np
@@ -191,6 +192,33 @@ def sigterm_answers_what_was_accepted_and_says_goaway():
         assert not os.path.exists(daemon.path)
 
 
+def ticks(pid):
+    """Processor time that the process has had."""
+    with open(f"/proc/{pid}/stat") as f:
+        fields = f.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def sigterm_ends_what_does_not_end_by_itself():
+    # Neither the request that is waited for nor the one that was given up holds the exit up.
+    for cancelled in (False, True):
+        with faulty_operators() as arguments, \
+                Daemon(*arguments, config="[server]\ndrain_timeout_ms = 300\n") as daemon:
+            client = daemon.client()
+            described, body = operands([x_of(0)])
+            number = client.request("forward", body, op="fault", attrs={"how": "endless"},
+                                    **{"in": described})
+            begun = ticks(daemon.worker())
+            while ticks(daemon.worker()) < begun + 10:  # it is at it, and at nothing else
+                select.select([], [], [], 0.01)
+            if cancelled:
+                client.request("cancel", target=number)
+                answers = {client.answer()[0]["id"] for _ in range(2)}
+                assert number in answers, answers
+            daemon.process.send_signal(signal.SIGTERM)
+            daemon.wait_for("the worker is still at a request and is ended")
+
+
 def the_workers_go_when_the_front_is_killed():
     daemon = Daemon()
     worker = daemon.worker()
@@ -228,5 +256,6 @@ run([a_thousand_requests_in_flight_survive_kill_9_of_the_worker,
      a_client_that_never_reads_holds_nobody_up,
      a_full_inbox_makes_clients_wait_and_all_are_served,
      sigterm_answers_what_was_accepted_and_says_goaway,
+     sigterm_ends_what_does_not_end_by_itself,
      the_workers_go_when_the_front_is_killed,
      without_a_backend_requests_are_refused_with_the_reason])

@@ -7,6 +7,7 @@ program calls run(tests) with a list of functions; each prints an `ok` or `not o
 import array
 import contextlib
 import fcntl
+import json
 import mmap
 import os
 import re
@@ -91,6 +92,7 @@ class Client:
         self.next_id = 1
         self.held = None # frames for one write
         self.notices = []
+        self.early = []  # frames that came while another was waited for
         self.descriptors = []
         if hello:
             self.greet(token)
@@ -136,6 +138,9 @@ class Client:
         return bytes(data)
 
     def receive(self):
+        return self.early.pop(0) if self.early else self.next_frame()
+
+    def next_frame(self):
         magic, header, body = struct.unpack(">4sIQ", self.read(16))
         assert magic == b"XOP1", magic
         return msgpack.unpackb(self.read(header)), self.read(body)
@@ -168,9 +173,12 @@ class Client:
         return tensors(header, body)
 
     def document(self, kind, **keys):
-        import json
-        self.request(kind, **keys)
-        header, body = self.answer()
+        """What that request answers; what comes before it is kept for receive."""
+        number = self.request(kind, **keys)
+        header, body = self.next_frame()
+        while header.get("id") != number:
+            self.early.append((header, body))
+            header, body = self.next_frame()
         if header.get("status", 0):
             raise Failed(header)
         assert header["media"] == "application/json"
