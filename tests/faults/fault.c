@@ -1,7 +1,5 @@
 #include "tests/faults/fault.h"
 
-#include <signal.h>
-
 static void run(const struct xop_call *call) {
     volatile const int forever = 1;
     volatile const uintptr_t nowhere = 64;
@@ -18,9 +16,11 @@ static void run(const struct xop_call *call) {
 }
 
 static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
-    (void)error;
-    for (uint32_t i = 0; i < launch->ncalls; i++)
+    for (uint32_t i = 0; i < launch->ncalls; i++) {
+        if (fault_on_host(&launch->calls[i], error) != XOP_OK)
+            return error->status;
         run(&launch->calls[i]);
+    }
     return XOP_OK;
 }
 

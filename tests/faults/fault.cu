@@ -24,8 +24,11 @@ static cudaError_t run(const struct xop_call *call, cudaStream_t stream) {
 
 static enum xop_status launch(const struct xop_launch *launch, struct xop_error *error) {
     cudaError_t failed = cudaSuccess;
-    for (uint32_t i = 0; i < launch->ncalls && failed == cudaSuccess; i++)
+    for (uint32_t i = 0; i < launch->ncalls && failed == cudaSuccess; i++) {
+        if (fault_on_host(&launch->calls[i], error) != XOP_OK)
+            return error->status;
         failed = run(&launch->calls[i], (cudaStream_t)launch->stream);
+    }
     if (failed == cudaSuccess)
         return XOP_OK;
     return xop_fail(error, XOP_INTERNAL, "fault: %s", cudaGetErrorString(failed));

@@ -87,7 +87,7 @@ class TlsClient(Client):
 
     def __init__(self, server, made, session=None, token=None):
         self.socket = made.wrap_socket(plain(server), server_hostname="127.0.0.1", session=session)
-        self.next_id, self.held, self.notices = 1, None, []
+        self.next_id, self.held, self.notices, self.early = 1, None, [], []
         self.greet(token)
 
     def read(self, n):
