@@ -21,7 +21,8 @@ list() {
     done
     # Only the plain and the address-sanitized build have all that system tests start.
     [ "${XOP_SAN:-}" = thread ] && return
-    for program in tests/system/test_*.py tests/system/test_*.sh tests/python/test_*.py; do
+    for program in tests/system/test_*.py tests/system/test_*.sh tests/python/test_*.py \
+        tests/faults/test_*.py; do
         [ -e "$program" ] && echo "$program"
     done
 }
@@ -36,6 +37,7 @@ run_one() {
         # Python is not built with the sanitizer that its library needs, and keeps what it has.
         (cd tests/python && LD_PRELOAD=$preload ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0 \
             timeout -k 10 "$limit" "$python" "$name") >"$log" 2>&1 ;;
+    tests/faults/*) (cd tests/faults && timeout -k 10 "$limit" "$python" "$name") >"$log" 2>&1 ;;
     *.py) (cd tests/system && timeout -k 10 "$limit" "$python" "$name") >"$log" 2>&1 ;;
     *.sh) timeout -k 10 "$limit" bash "$program" >"$log" 2>&1 ;;
     *) timeout -k 10 "$limit" "$program" >"$log" 2>&1 ;;
