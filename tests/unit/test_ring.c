@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -111,12 +112,112 @@ static void no_wake_up_is_lost(void **state) {
     close(in.fd);
 }
 
+/* ---- Both ends of a lane, as threads on one mapping ---- */
+
+/* What front and worker share: the records are plain memory, which rings and bells alone order. */
+struct lane {
+    struct ring_bell worker_bell, front_bell;
+    uint64_t records[CAPACITY];
+};
+#define LANE_BYTES 1024 /* then the rings */
+
+struct end {
+    struct ring submit, complete;
+    struct lane *lane;
+    int worker_fd, front_fd;
+    uint64_t count;
+};
+
+static struct ring_shared *ring_of(struct lane *lane, size_t index) {
+    return (void *)((unsigned char *)lane + LANE_BYTES + index * ring_bytes(CAPACITY));
+}
+
+/* Sleeps until the ring has something, as front and worker do. */
+static void sleep_on(struct ring_bell *bell, const struct ring *ring, int fd) {
+    uint64_t ignored;
+    bell_arm(bell);
+    if (ring_waiting(ring) == 0) {
+        struct pollfd ready = {fd, POLLIN, 0};
+        assert_int_equal(poll(&ready, 1, 60000), 1);
+        assert_int_equal(read(fd, &ignored, sizeof ignored), sizeof ignored);
+    }
+    bell_disarm(bell);
+}
+
+static uint64_t worked(uint64_t value) { return value * UINT64_C(0x9e3779b97f4a7c15) + 1; }
+
+static void *work(void *arg) {
+    struct end *end = arg;
+    uint64_t index;
+    for (uint64_t done = 0; done < end->count;) {
+        if (ring_pop(&end->submit, &index) != RING_OK) {
+            sleep_on(&end->lane->worker_bell, &end->submit, end->worker_fd);
+            continue;
+        }
+        end->lane->records[index] = worked(end->lane->records[index]);
+        assert_int_equal(ring_push(&end->complete, index), RING_OK);
+        bell_ring(&end->lane->front_bell, end->front_fd);
+        done++;
+    }
+    return NULL;
+}
+
+/* Hands over what it has records for, in steps of changing size, and sleeps until some come back.
+ */
+static void serve(struct end *end) {
+    uint64_t expected[CAPACITY], spare[CAPACITY], nspare = CAPACITY, sent = 0, done = 0, index;
+    for (uint64_t i = 0; i < CAPACITY; i++)
+        spare[i] = i;
+    while (done < end->count) {
+        for (uint64_t step = sent % 7 + 1; step > 0 && nspare > 0 && sent < end->count; step--) {
+            index = spare[--nspare];
+            end->lane->records[index] = sent;
+            expected[index] = worked(sent++);
+            assert_int_equal(ring_push(&end->submit, index), RING_OK);
+            bell_ring(&end->lane->worker_bell, end->worker_fd);
+        }
+        if (ring_waiting(&end->complete) == 0)
+            sleep_on(&end->lane->front_bell, &end->complete, end->front_fd);
+        while (ring_pop(&end->complete, &index) == RING_OK) {
+            assert_true(end->lane->records[index] == expected[index]);
+            spare[nspare++] = index;
+            done++;
+        }
+    }
+}
+
+static void both_ends_sleep_and_plain_records_are_ordered(void **state) {
+    size_t bytes = LANE_BYTES + 2 * ring_bytes(CAPACITY);
+    int memory = memfd_create("lane", MFD_CLOEXEC);
+    pthread_t thread;
+    (void)state;
+    assert_true(sizeof(struct lane) <= LANE_BYTES && memory >= 0);
+    assert_int_equal(ftruncate(memory, (off_t)bytes), 0);
+    struct lane *lane = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    assert_ptr_not_equal(lane, MAP_FAILED);
+    struct end front = {.lane = lane,
+                        .worker_fd = eventfd(0, EFD_NONBLOCK),
+                        .front_fd = eventfd(0, EFD_NONBLOCK),
+                        .count = 100000};
+    ring_view(&front.submit, ring_of(lane, 0), CAPACITY);
+    ring_view(&front.complete, ring_of(lane, 1), CAPACITY);
+    struct end worker = front;
+    assert_int_equal(pthread_create(&thread, NULL, work, &worker), 0);
+    serve(&front);
+    pthread_join(thread, NULL);
+    close(front.worker_fd);
+    close(front.front_fd);
+    munmap(lane, bytes);
+    close(memory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(it_is_first_in_first_out_and_full_at_capacity, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(impossible_positions_are_seen, setup, teardown),
         cmocka_unit_test_setup_teardown(no_wake_up_is_lost, setup, teardown),
+        cmocka_unit_test(both_ends_sleep_and_plain_records_are_ordered),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
