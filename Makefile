@@ -330,6 +330,11 @@ bench-tls: all
 bench-idle: all
 	$(Q)XOP_BUILD=$(OUT) $(PYTHON) tests/bench/bench_idle.py
 
+## chaos        everything goes wrong at once for two minutes, or XOP_CHAOS_SECONDS
+.PHONY: chaos
+chaos: tests
+	$(Q)cd tests/faults && XOP_CHAOS_SECONDS=$${XOP_CHAOS_SECONDS:-120} XOP_BUILD=$(abspath $(OUT)) $(PYTHON) test_chaos.py
+
 ## fuzzers      build the fuzzers (clang)
 fuzzers: $(FUZZERS)
 

@@ -155,6 +155,36 @@ enum xop_status address_connect(const struct address *address, uint64_t deadline
     return XOP_OK;
 }
 
+/* Where the next address of a list begins; its end where there is none. */
+static const char *behind(const char *list) {
+    static const char *const schemes[] = {",unix:", ",tcp:", ",tls:"};
+    const char *next = list + strlen(list);
+    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+        const char *found = strstr(list, schemes[i]);
+        if (found && found < next)
+            next = found;
+    }
+    return *next ? next + 1 : next;
+}
+
+uint32_t address_count(const char *list) {
+    uint32_t n = 1;
+    while (*(list = behind(list)))
+        n++;
+    return n;
+}
+
+enum xop_status address_first(const char **list, char one[ADDRESS_MAX], struct xop_error *error) {
+    const char *next = behind(*list);
+    size_t n = (size_t)(next - *list) - (*next ? 1 : 0);
+    if (n >= ADDRESS_MAX)
+        return xop_fail(error, XOP_INVALID_ARGUMENT, "an address of %zu bytes: %.60s...", n, *list);
+    memcpy(one, *list, n);
+    one[n] = 0;
+    *list = next;
+    return XOP_OK;
+}
+
 static void append(char *list, size_t capacity, const char *text) {
     size_t used = strlen(list);
     if (used + 3 < capacity)

@@ -19,6 +19,13 @@ struct address {
     char host[256], port[8]; /* of a TCP or TLS address */
 };
 
+/* How many addresses a list has. Commas separate them, where an address with its scheme begins
+ * behind: others belong to a path. */
+uint32_t address_count(const char *list);
+/* The first of a list, and what follows it: the empty string behind the last. INVALID_ARGUMENT
+ * where it is too long. */
+enum xop_status address_first(const char **list, char one[ADDRESS_MAX], struct xop_error *error);
+
 /* INVALID_ARGUMENT that says what is wrong with text. */
 enum xop_status address_parse(const char *text, struct address *address, struct xop_error *error);
 

@@ -120,6 +120,48 @@ static void client_free(struct xop_client *client) {
     free(client);
 }
 
+static enum xop_status open_one(const char *address, const struct xop_client_options *options,
+                                uint64_t until_ns, struct xop_client **out,
+                                struct xop_error *error) {
+    struct xop_client *client = client_new(options);
+    if (!client || client->wake < 0 || !client->buffer || !client->reader)
+        xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
+    else if (address_connect_any(address, until_ns, &client->address, &client->fd, error) ==
+                 XOP_OK &&
+             (!client->address.is_tls || secure_open(&client->address, client->fd, options,
+                                                     until_ns, &client->secure, error) == XOP_OK) &&
+             say_hello(client, options, until_ns, error) == XOP_OK) {
+        *out = client;
+        return XOP_OK;
+    }
+    if (client)
+        client_free(client);
+    return error->status;
+}
+
+/* The next is for a server that is not there; one that is and refuses has answered for all. */
+static enum xop_status open_first(const char *list, const struct xop_client_options *options,
+                                  uint64_t until_ns, struct xop_client **out,
+                                  struct xop_error *error) {
+    char one[ADDRESS_MAX], tried[480] = "";
+    uint32_t left = address_count(list);
+    if (left == 1)
+        return open_one(list, options, until_ns, out, error);
+    for (; left > 0; left--) {
+        uint64_t now = address_now();
+        /* None that is silent takes the time of those behind it. */
+        uint64_t part_ns = until_ns > now ? (until_ns - now) / left : 0;
+        enum xop_status status = address_first(&list, one, error);
+        if (status == XOP_OK)
+            status = open_one(one, options, now + part_ns, out, error);
+        if (status != XOP_UNAVAILABLE)
+            return status;
+        size_t used = strlen(tried);
+        snprintf(tried + used, sizeof tried - used, "%s%.160s", used ? "; " : "", error->message);
+    }
+    return xop_fail(error, XOP_UNAVAILABLE, "%s", tried);
+}
+
 enum xop_status xop_client_open(const char *address, const struct xop_client_options *given,
                                 struct xop_client **out, struct xop_error *error) {
     struct xop_client_options options = {0};
@@ -134,20 +176,10 @@ enum xop_status xop_client_open(const char *address, const struct xop_client_opt
         memcpy(&options, given, given->size < sizeof options ? given->size : sizeof options);
     uint64_t ms = options.timeout_ms ? options.timeout_ms : DEFAULT_TIMEOUT_MS;
     uint64_t until_ns = address_after_ms(ms);
-    struct xop_client *client = client_new(&options);
-    if (!client || client->wake < 0 || !client->buffer || !client->reader)
-        xop_fail(error, XOP_RESOURCE_EXHAUSTED, "out of memory");
-    else if (address_connect_any(address, until_ns, &client->address, &client->fd, error) ==
-                 XOP_OK &&
-             (!client->address.is_tls || secure_open(&client->address, client->fd, &options,
-                                                     until_ns, &client->secure, error) == XOP_OK) &&
-             say_hello(client, &options, until_ns, error) == XOP_OK) {
-        *out = client;
-        return XOP_OK;
-    }
-    if (client)
-        client_free(client);
-    return error->status;
+    const char *set = address ? address : getenv("XOP_ADDRESS");
+    if (set && *set)
+        return open_first(set, &options, until_ns, out, error);
+    return open_one(address, &options, until_ns, out, error);
 }
 
 void xop_client_close(struct xop_client *client) {

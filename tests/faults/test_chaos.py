@@ -74,11 +74,16 @@ class Saboteur:
 
     def work(self, seconds):
         harms = (self.kill, self.crash, self.stop, self.starve)
-        end = time.monotonic() + seconds
+        end, struck = time.monotonic() + seconds, 0
         while time.monotonic() < end and not self.tally.stop.wait(float(self.rng.uniform(0.1, 0.9))):
             harm = harms[int(self.rng.integers(len(harms)))]
             harm()
             self.tally.count(harm.__name__)
+            struck += 1
+            # Workers that end again and again soon after their start are started later and later: one
+            # that may settle brings the next back at once.
+            if struck % 6 == 0:
+                self.tally.stop.wait(2.5)
         self.tally.stop.set()
 
 

@@ -76,10 +76,38 @@ static void all_that_was_tried_is_listed(void **state) {
     assert_non_null(strstr(error.message, "refused"));
 }
 
+static void lists_are_taken_apart(void **state) {
+    static const struct {
+        const char *list, *parts[4];
+    } lists[] = {
+        {"/a,b", {"/a,b"}},
+        {"unix:/a,tcp:[::1]:7,tls:h:8", {"unix:/a", "tcp:[::1]:7", "tls:h:8"}},
+        {"unix:/a,/b,unix:/c", {"unix:/a,/b", "unix:/c"}},
+        {"unix:/a,,tcp:h:1", {"unix:/a,", "tcp:h:1"}},
+    };
+    char one[ADDRESS_MAX], longer[2 * ADDRESS_MAX];
+    struct xop_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const char *rest = lists[i].list;
+        uint32_t n = address_count(rest), found = 0;
+        for (; *rest && found < 4; found++) {
+            assert_int_equal(address_first(&rest, one, &error), XOP_OK);
+            assert_string_equal(one, lists[i].parts[found]);
+        }
+        assert_int_equal(found, n);
+    }
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = 0;
+    const char *rest = longer;
+    assert_int_equal(address_first(&rest, one, &error), XOP_INVALID_ARGUMENT);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(addresses_are_understood),
         cmocka_unit_test(what_is_no_address_is_named),
+        cmocka_unit_test(lists_are_taken_apart),
         cmocka_unit_test(all_that_was_tried_is_listed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

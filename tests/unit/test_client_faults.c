@@ -98,10 +98,72 @@ static void a_refusal_at_the_door_is_told(void **state) {
     stop(&server);
 }
 
+static void serve_hello(struct server *s) {
+    while (next(s))
+        if (s->message.type == MESSAGE_HELLO)
+            say_hello(s, 100);
+}
+
+static void refuse_at_the_door(struct server *s) {
+    struct message m = {.type = MESSAGE_ERROR, .status = XOP_UNAUTHENTICATED, .device = -1};
+    m.error = "who are you";
+    next(s);
+    say(s, &m, NULL, 0);
+}
+
+/* A list is gone through until a server answers, and what a server answers is the answer. */
+static void the_next_address_is_for_a_server_that_is_not_there(void **state) {
+    struct server good;
+    struct xop_client *client;
+    struct xop_error error;
+    struct xop_client_options options = {.size = sizeof options, .timeout_ms = 60000};
+    char list[400];
+    int mute = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un silent = {.sun_family = AF_UNIX};
+    (void)state;
+    snprintf(silent.sun_path, sizeof silent.sun_path, "/tmp/xop-mute-%d", getpid());
+    assert_int_equal(bind(mute, (struct sockaddr *)&silent, sizeof silent), 0);
+    assert_int_equal(listen(mute, 4), 0);
+
+    start(&server, serve_no_hello);
+    start(&good, serve_hello);
+    snprintf(list, sizeof list, "unix:/nonexistent/a,%s,tcp:127.0.0.1:1,%s", server.address,
+             good.address);
+    assert_int_equal(xop_client_open(list, &options, &client, &error), XOP_OK);
+    assert_string_equal(xop_client_address(client), good.address);
+    xop_client_close(client);
+    stop(&server);
+    stop(&good);
+
+    /* One that says nothing has no more than its part of the time. */
+    start(&good, serve_hello);
+    options.timeout_ms = 4000;
+    snprintf(list, sizeof list, "unix:%s,%s", silent.sun_path, good.address);
+    assert_int_equal(xop_client_open(list, &options, &client, &error), XOP_OK);
+    assert_string_equal(xop_client_address(client), good.address);
+    xop_client_close(client);
+    stop(&good);
+    options.timeout_ms = 60000;
+
+    assert_int_equal(
+        xop_client_open("unix:/nonexistent/a,unix:/nonexistent/b", &options, &client, &error),
+        XOP_UNAVAILABLE);
+    assert_non_null(strstr(error.message, "/nonexistent/a"));
+    assert_non_null(strstr(error.message, "/nonexistent/b"));
+
+    start(&server, refuse_at_the_door);
+    snprintf(list, sizeof list, "%s,unix:/nonexistent/b", server.address);
+    assert_int_equal(xop_client_open(list, &options, &client, &error), XOP_UNAUTHENTICATED);
+    stop(&server);
+    close(mute);
+    unlink(silent.sun_path);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_misbehaves_ends_every_call),
         cmocka_unit_test(a_refusal_at_the_door_is_told),
+        cmocka_unit_test(the_next_address_is_for_a_server_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -64,7 +64,9 @@ struct xop_client_options {
 /* Connects and says hello; blocks for at most options->timeout_ms. address is "unix:/path",
  * "unix:@abstract", "/path", "tls:host:port", "tcp:host:port" or "tcp:[v6]:port"; NULL looks at
  * XOP_ADDRESS, then $XDG_RUNTIME_DIR/xopd/xopd.sock, then /run/xopd/xopd.sock and takes the first
- * that answers; where none does, the message names each one and why. options may be NULL. */
+ * that answers; where none does, the message names each one and why. Several addresses with their
+ * schemes, separated by commas, here or in XOP_ADDRESS, are tried in turn until one answers; each
+ * has its part of the time that is left. options may be NULL. */
 enum xop_status xop_client_open(const char *address, const struct xop_client_options *options,
                                 struct xop_client **client, struct xop_error *error);
 
