@@ -24,17 +24,16 @@ static int days_until(const ASN1_TIME *time, int *days) {
 /* Of all in the file: those between it and its CA end its use as well. */
 static void read_file(FILE *file, struct doctor_certificate *certificate) {
     X509 *one;
-    int n = 0, days, since;
+    int n = 0, days;
     while ((one = PEM_read_X509(file, NULL, NULL, NULL))) {
-        if (!days_until(X509_get0_notAfter(one), &days) ||
-            !days_until(X509_get0_notBefore(one), &since)) {
-            snprintf(certificate->why, sizeof certificate->why, "it says no time that is one");
+        if (!days_until(X509_get0_notAfter(one), &days)) {
+            snprintf(certificate->why, sizeof certificate->why, "it ends at no time that is one");
         } else if (n++ == 0 || days < certificate->days) {
             certificate->days = days;
             X509_NAME_oneline(X509_get_subject_name(one), certificate->subject,
                               (int)sizeof certificate->subject);
         }
-        if (since > 0)
+        if (X509_cmp_current_time(X509_get0_notBefore(one)) > 0)
             certificate->future = true;
         X509_free(one);
     }
