@@ -81,7 +81,7 @@ pkg_libs = $(shell $(PKG_CONFIG) --libs $(1) 2>/dev/null)
 endif
 DAEMON_PKGS := $(MSGPACK) libevent_extra libevent_core libevent_pthreads jansson inih libsystemd openssl
 CLIENT_PKGS := $(MSGPACK) openssl
-CTL_PKGS := jansson
+CTL_PKGS := jansson inih
 
 # ---- Flags ----
 WARN := -Wall -Wextra -Wshadow -Wconversion $(if $(WERROR),-Werror)

@@ -10,7 +10,7 @@ level=${1:-all}
 build='gcc make libc6-dev pkgconf|pkg-config libevent-dev libmsgpack-dev|libmsgpack-c-dev
     libjansson-dev libinih-dev libsystemd-dev libssl-dev libopenblas0-pthread python3 python3-numpy'
 test='libcmocka-dev python3-msgpack python3-torch python3-pip python3-setuptools python3-wheel
-    python3-matplotlib python3-sklearn mypy openssl systemd'
+    python3-matplotlib python3-sklearn python3-yaml mypy openssl systemd haproxy'
 tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
     valgrind git mandoc python3-torch'
 

@@ -6,12 +6,12 @@ _xopctl() {
         -s | --server) server+=(-s "${COMP_WORDS[++i]}") ;;
         --ca | --cert | --key | --token-file) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
         --insecure-token) server+=(--insecure-token) ;;
-        ops | run | verify | bench | stats | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | top | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify bench stats ping doctor help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
+    '') names='ops run verify bench stats top ping doctor help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
     ops) options='--json' ;;
     run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;
@@ -19,9 +19,11 @@ _xopctl() {
         options='--shape --dtype --backward --attr --clients --inflight --path --no-shm --seconds
             --spin-us --flood --compare --report --json'
         ;;
-    stats) options='--watch --json' ;;
-    ping | doctor) options='--json' ;;
-    help) names='ops run verify bench stats ping doctor' ;;
+    stats) options='--watch --count --json' ;;
+    top) options='--by --sort --interval --count --json' ;;
+    ping) options='--json' ;;
+    doctor) options='--config --json' ;;
+    help) names='ops run verify bench stats top ping doctor' ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
@@ -34,7 +36,8 @@ _xopctl() {
     esac
     case ${COMP_WORDS[COMP_CWORD - 1]} in
     --path) mapfile -t COMPREPLY < <(compgen -W 'inline shm resident' -- "$word") ;;
-    --in | --grad | --out | --report) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+    --by) mapfile -t COMPREPLY < <(compgen -W 'operators clients' -- "$word") ;;
+    --in | --grad | --out | --report | --config) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$names" -- "$word") ;;
     esac
 }

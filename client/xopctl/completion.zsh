@@ -7,12 +7,12 @@ for ((i = 2; i < CURRENT; i++)); do
     -s | --server) server+=(-s "${words[++i]}") ;;
     --ca | --cert | --key | --token-file) server+=(${words[i]} "${words[++i]}") ;;
     --insecure-token) server+=(--insecure-token) ;;
-    ops | run | verify | bench | stats | ping | doctor | help) verb=${words[i]} ; break ;;
+    ops | run | verify | bench | stats | top | ping | doctor | help) verb=${words[i]} ; break ;;
     esac
 done
 case $verb in
 '')
-    names=(ops run verify bench stats ping doctor help version)
+    names=(ops run verify bench stats top ping doctor help version)
     options=(--server --ca --cert --key --token-file --insecure-token --help --version)
     ;;
 ops) options=(--json) ;;
@@ -22,13 +22,16 @@ bench)
     options=(--shape --dtype --backward --attr --clients --inflight --path --no-shm --seconds
         --spin-us --flood --compare --report --json)
     ;;
-stats) options=(--watch --json) ;;
-ping | doctor) options=(--json) ;;
-help) names=(ops run verify bench stats ping doctor) ;;
+stats) options=(--watch --count --json) ;;
+top) options=(--by --sort --interval --count --json) ;;
+ping) options=(--json) ;;
+doctor) options=(--config --json) ;;
+help) names=(ops run verify bench stats top ping doctor) ;;
 esac
 case ${words[CURRENT - 1]} in
 --path) compadd inline shm resident ; return ;;
---in | --grad | --out | --report | --ca | --cert | --key | --token-file) _files ; return ;;
+--by) compadd operators clients ; return ;;
+--in | --grad | --out | --report | --config | --ca | --cert | --key | --token-file) _files ; return ;;
 esac
 if [[ ${words[CURRENT]} == -* ]]; then
     compadd -- $options

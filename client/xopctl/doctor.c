@@ -36,6 +36,17 @@ static int may_use(const char *path) { return access(path, R_OK | W_OK); }
 
 static void *find_symbol(void *library, const char *name) { return dlsym(library, name); }
 
+static bool ask_systemd(char *text, size_t size) {
+    FILE *systemctl = popen("systemctl show xopd.service --property=LoadState,ActiveState,SubState,"
+                            "Result,NRestarts 2>/dev/null",
+                            "re");
+    if (!systemctl)
+        return false;
+    size_t n = fread(text, 1, size - 1, systemctl);
+    text[n] = 0;
+    return pclose(systemctl) == 0 && n > 0;
+}
+
 void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *daemon) {
     struct xop_client *client;
     struct xop_result *result;
@@ -68,6 +79,8 @@ void doctor_probe(const struct doctor_host *host, struct doctor_facts *facts) {
     doctor_probe_build(host, &facts->build);
     doctor_probe_driver(host, &facts->driver);
     doctor_probe_daemon(host, &facts->daemon);
+    doctor_probe_certificates(host, &facts->certificates);
+    doctor_probe_service(host, &facts->service);
 }
 
 static int print_json(const struct doctor_report *report, enum doctor_grade worst) {
@@ -94,7 +107,9 @@ static int print_text(const struct doctor_report *report) {
 }
 
 static int run_doctor(struct session *session, int argc, char **argv) {
-    static const struct option options[] = {{"json", no_argument, NULL, 'j'}, {NULL, 0, NULL, 0}};
+    static const struct option options[] = {{"json", no_argument, NULL, 'j'},
+                                            {"config", required_argument, NULL, 'c'},
+                                            {NULL, 0, NULL, 0}};
     char beside[300], installed[320];
     const char *const places[] = {beside, installed, XOPD_LIBDIR, NULL};
     const struct xop_client_options connecting = session_options(session);
@@ -104,12 +119,15 @@ static int run_doctor(struct session *session, int argc, char **argv) {
                                .backends = places,
                                .open = open_library,
                                .symbol = find_symbol,
-                               .may_use = may_use};
+                               .may_use = may_use,
+                               .ask_systemd = ask_systemd};
     int c;
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        if (c != 'j')
-            return session_usage(&verb_doctor, "wrong usage");
-        session->json = true;
+        switch (c) {
+        case 'c': host.config = optarg; break;
+        case 'j': session->json = true; break;
+        default: return session_usage(&verb_doctor, "wrong usage");
+        }
     }
     if (optind < argc)
         return session_usage(&verb_doctor, "unexpected: %s", argv[optind]);
@@ -137,9 +155,10 @@ static int run_doctor(struct session *session, int argc, char **argv) {
 
 const struct verb verb_doctor = {
     .name = "doctor",
-    .usage = "[--json]",
-    .summary = "say what keeps xopd from a GPU, and what to do",
-    .details = "  --json   {worst, findings: [{check, grade, found, advice}]}\n\n"
+    .usage = "[--config FILE] [--json]",
+    .summary = "say what is missing, for xopd to serve and to use a GPU, and what to do",
+    .details = "  --config   the configuration of xopd, for its certificate (/etc/xopd/xopd.conf)\n"
+               "  --json     {worst, findings: [{check, grade, found, advice}]}\n\n"
                "The exit status is 0 where all is ok, 1 with a warning, 2 with a problem.\n",
     .run = run_doctor,
 };

@@ -13,6 +13,7 @@
 #include <xop/types.h>
 
 #define DOCTOR_DEVICES 16
+#define DOCTOR_PATH 400
 #define DOCTOR_FINDINGS 160
 
 /* ---- Where to look ---- */
@@ -26,6 +27,9 @@ struct doctor_host {
     void *(*open)(const char *library, char *why, size_t size);
     void *(*symbol)(void *library, const char *name);
     int (*may_use)(const char *path); /* 0 where reading and writing is allowed, -1 and errno */
+    const char *config;               /* of the daemon; NULL: where it is usually */
+    /* What `systemctl show` says of xopd.service; false where it cannot be asked. NULL: never. */
+    bool (*ask_systemd)(char *text, size_t size);
 };
 
 /* The text of a small file, without the newline at its end; false where it cannot be read. */
@@ -40,6 +44,8 @@ struct doctor_device {
     int architecture;      /* 90 is compute capability 9.0 */
     int compute_mode;      /* 0 default, 2 prohibited, 3 exclusive to a process */
     int mig;               /* 1 on, 0 off, or DOCTOR_UNKNOWN */
+    int persistence;       /* the same */
+    int ecc, ecc_next;     /* the same; next: from the next start of the machine on */
     int64_t memory_errors; /* uncorrectable ones since the driver was loaded, or as above */
 };
 
@@ -73,6 +79,7 @@ struct doctor_build {
 struct doctor_limits {
     char node[64];    /* the first of /dev/nvidia* that is there and may not be used; "" none */
     int denied;       /* errno of that */
+    char huge[16];    /* huge pages of shared memory: always, advise, never, ...; "" unknown */
     uint64_t memlock; /* bytes that this user's processes may lock; UINT64_MAX: any number */
 };
 
@@ -83,11 +90,36 @@ struct doctor_daemon {
     char fallback_reason[300]; /* why it uses no GPU */
 };
 
+struct doctor_certificate {
+    char whose[32];
+    char path[DOCTOR_PATH];
+    bool read;
+    char why[100]; /* why not */
+    int error;     /* errno, where opening failed */
+    char subject[128];
+    int days;    /* that are left, of the one in the file that ends first; below 0: it has */
+    bool future; /* one of them is not valid yet */
+};
+
+struct doctor_certificates {
+    char why[DOCTOR_PATH]; /* why the configuration does not say which */
+    int n;
+    struct doctor_certificate certificate[2];
+};
+
+struct doctor_service {
+    bool systemd, answers;
+    char load[32], active[32], sub[32], result[32]; /* as systemctl show has them */
+    long restarts;
+};
+
 struct doctor_facts {
     struct doctor_driver driver;
     struct doctor_build build;
     struct doctor_daemon daemon;
     struct doctor_limits limits;
+    struct doctor_certificates certificates;
+    struct doctor_service service;
 };
 
 void doctor_probe_driver(const struct doctor_host *host, struct doctor_driver *driver);
@@ -95,6 +127,8 @@ void doctor_probe_driver(const struct doctor_host *host, struct doctor_driver *d
 void doctor_probe_bus(const struct doctor_host *host, struct doctor_driver *driver);
 void doctor_probe_build(const struct doctor_host *host, struct doctor_build *build);
 void doctor_probe_limits(const struct doctor_host *host, struct doctor_limits *limits);
+void doctor_probe_certificates(const struct doctor_host *host, struct doctor_certificates *all);
+void doctor_probe_service(const struct doctor_host *host, struct doctor_service *service);
 void doctor_probe_daemon(const struct doctor_host *host, struct doctor_daemon *daemon);
 void doctor_probe(const struct doctor_host *host, struct doctor_facts *facts);
 
@@ -119,6 +153,10 @@ struct doctor_report {
 struct doctor_finding *doctor_found(struct doctor_report *report, enum doctor_grade grade,
                                     const char *format, ...) XOP_PRINTF(3, 4);
 void doctor_advise(struct doctor_finding *finding, const char *format, ...) XOP_PRINTF(2, 3);
+
+/* Checks that live beside their probes. */
+void doctor_check_certificates(const struct doctor_facts *facts, struct doctor_report *report);
+void doctor_check_service(const struct doctor_facts *facts, struct doctor_report *report);
 
 /* Runs every check; returns the worst grade. */
 enum doctor_grade doctor_judge(const struct doctor_facts *facts, struct doctor_report *report);

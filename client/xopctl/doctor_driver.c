@@ -30,7 +30,9 @@
     X(nvmlSystemGetDriverVersion, (char *version, unsigned size))                                  \
     X(nvmlDeviceGetHandleByPciBusId_v2, (const char *id, void **device))                           \
     X(nvmlDeviceGetTotalEccErrors, (void *device, int type, int counter, unsigned long long *n))   \
-    X(nvmlDeviceGetMigMode, (void *device, unsigned *now, unsigned *next))
+    X(nvmlDeviceGetMigMode, (void *device, unsigned *now, unsigned *next))                         \
+    X(nvmlDeviceGetEccMode, (void *device, unsigned *now, unsigned *next))                         \
+    X(nvmlDeviceGetPersistenceMode, (void *device, unsigned *mode))
 
 #define MEMBER(name, parameters) int(*name) parameters;
 struct cuda {
@@ -119,6 +121,12 @@ static void ask_device(const struct nvml *nvml, const char *bus_id, struct docto
         return;
     if (nvml->nvmlDeviceGetMigMode(handle, &mode, &next_mode) == 0)
         device->mig = (int)mode;
+    if (nvml->nvmlDeviceGetPersistenceMode(handle, &mode) == 0)
+        device->persistence = (int)mode;
+    if (nvml->nvmlDeviceGetEccMode(handle, &mode, &next_mode) == 0) {
+        device->ecc = (int)mode;
+        device->ecc_next = (int)next_mode;
+    }
     if (nvml->nvmlDeviceGetTotalEccErrors(handle, NVML_UNCORRECTED, NVML_SINCE_LOADED, &errors) ==
         0)
         device->memory_errors = (int64_t)errors;
@@ -130,6 +138,7 @@ static void describe(const struct cuda *cuda, const struct nvml *nvml, int ordin
     char bus_id[32] = "";
     memset(device, 0, sizeof *device);
     device->mig = DOCTOR_UNKNOWN;
+    device->persistence = device->ecc = device->ecc_next = DOCTOR_UNKNOWN;
     device->memory_errors = DOCTOR_UNKNOWN;
     snprintf(device->name, sizeof device->name, "device %d", ordinal);
     if (cuda->cuDeviceGet(&handle, ordinal) != 0)

@@ -146,6 +146,27 @@ static void check_devices(const struct doctor_facts *facts, struct doctor_report
                                        "%s: %lld uncorrectable memory errors", device->name,
                                        (long long)device->memory_errors),
                           "reset the GPU; if they come again, have it replaced");
+        if (device->compute_mode == 3)
+            doctor_found(report, DOCTOR_OK,
+                         "%s: exclusive to one process: no program beside xopd can use it",
+                         device->name);
+        if (device->persistence == 0)
+            doctor_advise(doctor_found(report, DOCTOR_WARNING,
+                                       "%s: persistence mode is off: each start of xopd waits for "
+                                       "the device",
+                                       device->name),
+                          "systemctl enable --now nvidia-persistenced, or nvidia-smi -i %d -pm 1",
+                          i);
+        if (device->ecc == 0)
+            doctor_advise(doctor_found(report, DOCTOR_WARNING,
+                                       "%s: ECC is off: memory errors go unnoticed", device->name),
+                          device->ecc_next == 1 ? "restart the machine: it is on from then"
+                                                : "nvidia-smi -i %d -e 1, and restart the machine",
+                          i);
+        else if (device->ecc == 1 && device->ecc_next == 0)
+            doctor_advise(doctor_found(report, DOCTOR_WARNING,
+                                       "%s: ECC ends with the machine's next start", device->name),
+                          "nvidia-smi -i %d -e 1 where that is not wanted", i);
         if (device->mig == 1)
             doctor_advise(doctor_found(report, DOCTOR_WARNING, "%s: MIG is on", device->name),
                           "CUDA_VISIBLE_DEVICES of xopd names the instance to use");
@@ -175,6 +196,18 @@ static void check_memlock(const struct doctor_facts *facts, struct doctor_report
                       "unit, as the one that comes with it has");
 }
 
+/* The inbox asks for them; few distributions give them unasked, and all works without. */
+static void check_huge(const struct doctor_facts *facts, struct doctor_report *report) {
+    const char *huge = facts->limits.huge;
+    if (facts->driver.ndevices == 0 || !*huge)
+        return;
+    struct doctor_finding *finding =
+        doctor_found(report, DOCTOR_OK, "huge pages of shared memory: %s", huge);
+    if (strcmp(huge, "never") == 0 || strcmp(huge, "deny") == 0)
+        doctor_advise(finding, "for a faster start with a large inbox: echo advise > "
+                               "/sys/kernel/mm/transparent_hugepage/shmem_enabled");
+}
+
 static void check_daemon(const struct doctor_facts *facts, struct doctor_report *report) {
     const struct doctor_daemon *daemon = &facts->daemon;
     if (!daemon->answers)
@@ -201,11 +234,18 @@ enum doctor_grade doctor_judge(const struct doctor_facts *facts, struct doctor_r
         const char *name;
         void (*judge)(const struct doctor_facts *facts, struct doctor_report *report);
     } checks[] = {
-        {"driver", check_driver},           {"build", check_build},
-        {"compatibility", check_age},       {"architecture", check_architecture},
-        {"libraries", check_libraries},     {"devices", check_devices},
-        {"permissions", check_permissions}, {"memlock", check_memlock},
+        {"driver", check_driver},
+        {"build", check_build},
+        {"compatibility", check_age},
+        {"architecture", check_architecture},
+        {"libraries", check_libraries},
+        {"devices", check_devices},
+        {"permissions", check_permissions},
+        {"memlock", check_memlock},
         {"daemon", check_daemon},
+        {"service", doctor_check_service},
+        {"certificates", doctor_check_certificates},
+        {"huge pages", check_huge},
     };
     enum doctor_grade worst = DOCTOR_OK;
     report->n = 0;

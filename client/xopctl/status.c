@@ -1,6 +1,7 @@
 /* The verbs ping and stats. */
 #include "lookup.h"
 #include "session.h"
+#include "watch.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -76,11 +77,7 @@ const struct verb verb_ping = {
 /* ---- stats ---- */
 
 static const char *human(double bytes, char *out, size_t capacity) {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    int unit = 0;
-    for (; bytes >= 1024 && unit < 4; unit++)
-        bytes /= 1024;
-    snprintf(out, capacity, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    live_format(LIVE_BYTES, bytes, out, capacity);
     return out;
 }
 
@@ -188,39 +185,40 @@ static int show_stats(struct session *session) {
 static int run_stats(struct session *session, int argc, char **argv) {
     static const struct option options[] = {{"json", no_argument, NULL, 'j'},
                                             {"watch", required_argument, NULL, 'w'},
+                                            {"count", required_argument, NULL, 'n'},
                                             {NULL, 0, NULL, 0}};
-    double seconds = 0;
+    struct watch watch;
+    bool watches = false;
     int c, status = 0;
+    watch_init(&watch, session);
     while ((c = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        char *end = NULL;
-        if (c == 'w')
-            seconds = strtod(optarg, &end);
-        if (c == '?' || (c == 'w' && (end == optarg || *end || !(seconds >= 0.1 && seconds < 1e6))))
-            return session_usage(&verb_stats, "--watch takes seconds, 0.1 at least");
+        if (c == '?')
+            return session_usage(&verb_stats, "wrong usage");
+        if (c == 'w' && !watch_seconds(optarg, &watch.seconds))
+            return session_usage(&verb_stats, "--watch: %s", WATCH_USAGE);
+        if (c == 'n' && !session_count(optarg, 1, UINT32_MAX, &watch.count))
+            return session_usage(&verb_stats, "--count: a number from 1 on is expected");
+        watches |= c == 'w';
         session->json |= c == 'j';
     }
     if (optind < argc)
         return session_usage(&verb_stats, "unexpected: %s", argv[optind]);
-    if (!session_connect(session, &status))
-        return status;
-    status = show_stats(session);
-    while (status == 0 && seconds > 0) {
-        struct timespec pause = {(time_t)seconds,
-                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
-        nanosleep(&pause, NULL);
-        if (!session->json)
-            printf(session->color ? "\033[H\033[2J" : "\n");
-        status = show_stats(session);
-    }
-    return status;
+    if (watch.count && !watches)
+        return session_usage(&verb_stats, "--count goes with --watch");
+    if (watches)
+        return watch_run(&watch);
+    return session_connect(session, &status) ? show_stats(session) : status;
 }
 
 const struct verb verb_stats = {
     .name = "stats",
-    .usage = "[--watch SECONDS] [--json]",
+    .usage = "[--watch SECONDS [--count N]] [--json]",
     .summary = "show requests, batches, times and clients",
-    .details = "  --watch SECONDS   again and again, with this pause\n"
-               "  --json            {server, totals, operators, clients, identities}, as\n"
-               "                    docs/protocol.md says\n",
+    .details =
+        "  --watch SECONDS   what happens in each such interval, with rates a second; see top\n"
+        "  --count N         end after so many intervals\n"
+        "  --json            {server, totals, operators, clients, identities}, as\n"
+        "                    docs/protocol.md says; with --watch one document a line, which\n"
+        "                    has rates as well\n",
     .run = run_stats,
 };

@@ -3,6 +3,7 @@
 #include "collect.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,11 +47,26 @@ struct totals {
     double batches;
 };
 
+/* By the nanoseconds in a bucket's middle, so that who reads twice has the quantiles in between. */
+static json_t *counts(const struct histogram *histogram) {
+    json_t *object = json_object();
+    for (uint32_t i = 0; i < STATS_BUCKETS; i++) {
+        uint64_t n = stats_get(histogram->buckets[i]);
+        char ns[32];
+        if (n == 0)
+            continue;
+        snprintf(ns, sizeof ns, "%.0f", stats_histogram_middle_ns(i));
+        json_object_set_new(object, ns, number(n));
+    }
+    return object;
+}
+
 static json_t *quantiles(const struct histogram *histogram) {
-    return json_pack("{s:f, s:f, s:f, s:f}", "p50", stats_histogram_quantile_us(histogram, 0.5),
-                     "p90", stats_histogram_quantile_us(histogram, 0.9), "p99",
+    return json_pack("{s:f, s:f, s:f, s:f, s:o}", "p50",
+                     stats_histogram_quantile_us(histogram, 0.5), "p90",
+                     stats_histogram_quantile_us(histogram, 0.9), "p99",
                      stats_histogram_quantile_us(histogram, 0.99), "max",
-                     (double)stats_get(histogram->max_ns) / 1000);
+                     (double)stats_get(histogram->max_ns) / 1000, "counts", counts(histogram));
 }
 
 static json_t *describe_op(const struct collected_op *op, struct totals *totals) {

@@ -19,7 +19,7 @@ static uint32_t bucket_of(uint64_t ns) {
     return bucket < STATS_BUCKETS ? bucket : STATS_BUCKETS - 1;
 }
 
-static double middle_ns(uint32_t bucket) {
+double stats_histogram_middle_ns(uint32_t bucket) {
     if (bucket == 0)
         return (double)(UINT64_C(1) << (FIRST - 1));
     uint32_t log = FIRST + (bucket - 1) / 8;
@@ -59,7 +59,7 @@ double stats_histogram_quantile_us(const struct histogram *histogram, double par
     for (uint32_t i = 0; i < STATS_BUCKETS; i++) {
         seen += stats_get(histogram->buckets[i]);
         if ((double)seen >= part * (double)total)
-            return fmin(middle_ns(i), max) / 1000;
+            return fmin(stats_histogram_middle_ns(i), max) / 1000;
     }
     return max / 1000;
 }

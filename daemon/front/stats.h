@@ -90,6 +90,8 @@ void stats_thread_merge(struct thread_stats *into, const struct thread_stats *fr
 
 void stats_histogram_add(struct histogram *histogram, uint64_t ns);
 void stats_histogram_merge(struct histogram *into, const struct histogram *from);
+/* The middle of the values that buckets[bucket] counts. */
+double stats_histogram_middle_ns(uint32_t bucket);
 /* How many values lie below 2^log ns; log from 7 on. With 64 all are below. */
 uint64_t stats_histogram_below(const struct histogram *histogram, uint32_t log);
 /* The bucket's middle below which `part` (0 to 1) of the values lie, in microseconds. */

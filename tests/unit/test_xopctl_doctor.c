@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,7 +29,8 @@ static int good(void **state) {
     memset(&facts, 0, sizeof facts);
     facts.driver =
         (struct doctor_driver){.on_bus = 1, .loaded = true, .cuda = 13000, .ndevices = 1};
-    facts.driver.device[0] = (struct doctor_device){.name = "NVIDIA H200", .architecture = 90};
+    facts.driver.device[0] = (struct doctor_device){
+        .name = "NVIDIA H200", .architecture = 90, .persistence = 1, .ecc = 1, .ecc_next = 1};
     facts.build = (struct doctor_build){.found = true, .noted = true, .toolkit = 13000};
     strcpy(facts.build.machine, "75,90");
     strcpy(facts.build.ptx, "90");
@@ -191,6 +193,196 @@ static void what_keeps_the_driver_from_opening_is_told(void **state) {
     assert_string_equal(facts.driver.why, "libcuda.so.1 is not there");
 }
 
+/* ---- Certificates ---- */
+
+static void certificate(int days) {
+    facts.certificates.n = 1;
+    facts.certificates.certificate[0] = (struct doctor_certificate){
+        .whose = "the server's certificate", .path = "/c.pem", .read = true, .days = days};
+}
+
+static void a_certificate_that_ends_soon_is_a_warning_and_one_that_ended_a_problem(void **state) {
+    (void)state;
+    certificate(30);
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    certificate(29);
+    expect(DOCTOR_WARNING, "certificates", "/c.pem () expires in 29 days", "renewed");
+    certificate(0);
+    expect(DOCTOR_WARNING, "certificates", "expires in 0 days", "renewed");
+    certificate(-1);
+    expect(DOCTOR_PROBLEM, "certificates", "expired 1 days ago", "renewed");
+    certificate(100);
+    facts.certificates.certificate[0].future = true;
+    expect(DOCTOR_PROBLEM, "certificates", "not valid yet", "clock");
+}
+
+static void a_certificate_that_cannot_be_read_is_told(void **state) {
+    struct xop_client_options options = {.size = sizeof options, .cert = "/nonexistent/c.pem"};
+    struct doctor_host host = {.root = "", .config = "/nonexistent/c.conf", .options = &options};
+    (void)state;
+    doctor_probe_certificates(&host, &facts.certificates);
+    assert_non_null(strstr(facts.certificates.why, "No such file"));
+    facts.certificates.why[0] = 0;
+    expect(DOCTOR_PROBLEM, "certificates", "--cert, /nonexistent/c.pem: No such file", "PEM");
+    options.cert = "/dev/null";
+    host.config = NULL;
+    host.root = "/nonexistent";
+    doctor_probe_certificates(&host, &facts.certificates);
+    assert_string_equal(facts.certificates.why, "");
+    facts.certificates.certificate[0].error = EACCES;
+    expect(DOCTOR_WARNING, "certificates", "--cert", "may read");
+}
+
+/* ---- systemd ---- */
+
+static const char *systemctl_says;
+
+static bool ask(char *text, size_t size) {
+    snprintf(text, size, "%s", systemctl_says ? systemctl_says : "");
+    return systemctl_says;
+}
+
+static void service(const char *says) {
+    char root[] = "/tmp/xop-doctor.XXXXXX", path[100];
+    static const char *const parts[] = {"/run", "/run/systemd", "/run/systemd/system"};
+    assert_non_null(mkdtemp(root));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s%s", root, parts[i]);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    struct doctor_host host = {.root = root, .ask_systemd = ask};
+    systemctl_says = says;
+    doctor_probe_service(&host, &facts.service);
+    for (int i = 2; i >= 0; i--) {
+        snprintf(path, sizeof path, "%s%s", root, parts[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
+    assert_int_equal(rmdir(root), 0);
+    assert_true(facts.service.systemd);
+}
+
+static void what_systemd_says_of_the_service_is_judged(void **state) {
+    (void)state;
+    service(
+        "Result=success\nNRestarts=0\nLoadState=loaded\nActiveState=active\nSubState=running\n");
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    service("NRestarts=3\nLoadState=loaded\nActiveState=active\nSubState=running\n");
+    expect(DOCTOR_WARNING, "service", "restarted 3 times", "journalctl");
+    service("Result=exit-code\nLoadState=loaded\nActiveState=failed\n");
+    expect(DOCTOR_PROBLEM, "service", "failed: exit-code", "systemctl restart");
+    service("LoadState=masked\nActiveState=inactive\n");
+    expect(DOCTOR_PROBLEM, "service", "masked", "unmask");
+    service("LoadState=not-found\nActiveState=inactive\n");
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    service("LoadState=loaded\nActiveState=inactive\n");
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    service("LoadState=loaded\nActiveState=activating\nSubState=auto-restart\n");
+    expect(DOCTOR_WARNING, "service", "activating (auto-restart)", "journalctl");
+    service(NULL);
+    expect(DOCTOR_WARNING, "service", "does not say", "systemctl status");
+}
+
+/* ---- What NVML says of a device ---- */
+
+static unsigned fake_ecc[2], fake_persistence;
+
+static int version_13(int *version) { return *version = 13000, 0; }
+static int init(unsigned flags) { return (int)flags; }
+static int one(int *n) { return *n = 1, 0; }
+static int get_device(int *device, int ordinal) { return *device = ordinal, 0; }
+static int get_name(char *name, int size, int device) {
+    return snprintf(name, (size_t)size, "H%d", device) < 0;
+}
+static int get_attribute(int *value, int attribute, int device) {
+    return *value = attribute == 75 ? 9 : attribute == 20 ? 3 : 0, device;
+}
+static int get_bus_id(char *id, int size, int device) {
+    return snprintf(id, (size_t)size, "0000:1B:00.%d", device) < 0;
+}
+static int nothing(void) { return 0; }
+static int get_version(char *version, unsigned size) { return snprintf(version, size, "580") < 0; }
+static int get_handle(const char *id, void **device) {
+    return *device = &fake_persistence, strcmp(id, "0000:1B:00.0");
+}
+static int get_errors(void *device, int type, int counter, unsigned long long *n) {
+    return *n = 0, device != &fake_persistence || type != 1 || counter != 0;
+}
+static int get_mig(void *device, unsigned *now, unsigned *next) {
+    return *now = *next = 0, device != &fake_persistence;
+}
+static int get_ecc(void *device, unsigned *now, unsigned *next) {
+    return *now = fake_ecc[0], *next = fake_ecc[1], device != &fake_persistence;
+}
+static int get_persistence(void *device, unsigned *mode) {
+    return *mode = fake_persistence, device != &fake_persistence;
+}
+
+static void *find_function(void *library, const char *name) {
+    static const struct {
+        const char *name;
+        void (*function)(void);
+    } functions[] = {
+        {"cuDriverGetVersion", (void (*)(void))version_13},
+        {"cuInit", (void (*)(void))init},
+        {"cuDeviceGetCount", (void (*)(void))one},
+        {"cuDeviceGet", (void (*)(void))get_device},
+        {"cuDeviceGetName", (void (*)(void))get_name},
+        {"cuDeviceGetAttribute", (void (*)(void))get_attribute},
+        {"cuDeviceGetPCIBusId", (void (*)(void))get_bus_id},
+        {"nvmlInit_v2", (void (*)(void))nothing},
+        {"nvmlShutdown", (void (*)(void))nothing},
+        {"nvmlSystemGetDriverVersion", (void (*)(void))get_version},
+        {"nvmlDeviceGetHandleByPciBusId_v2", (void (*)(void))get_handle},
+        {"nvmlDeviceGetTotalEccErrors", (void (*)(void))get_errors},
+        {"nvmlDeviceGetMigMode", (void (*)(void))get_mig},
+        {"nvmlDeviceGetEccMode", (void (*)(void))get_ecc},
+        {"nvmlDeviceGetPersistenceMode", (void (*)(void))get_persistence},
+    };
+    void *found = NULL;
+    (void)library;
+    /* ISO C has no conversion from a function's pointer to an object's. */
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(functions[i].name, name) == 0)
+            memcpy(&found, &functions[i].function, sizeof found);
+    return found;
+}
+
+static void *open_anything(const char *library, char *why, size_t size) {
+    (void)library;
+    snprintf(why, size, "%s", "");
+    return &facts;
+}
+
+static void modes_of_a_device_that_nvml_tells_are_judged(void **state) {
+    struct doctor_host host = {
+        .root = "/nonexistent", .open = open_anything, .symbol = find_function};
+    (void)state;
+    fake_ecc[0] = fake_ecc[1] = fake_persistence = 1;
+    doctor_probe_driver(&host, &facts.driver);
+    assert_string_equal(facts.driver.version, "580");
+    assert_int_equal(facts.driver.device[0].architecture, 90);
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    fake_persistence = 0;
+    doctor_probe_driver(&host, &facts.driver);
+    expect(DOCTOR_WARNING, "devices", "H0: persistence mode is off", "nvidia-persistenced");
+    fake_persistence = 1;
+    fake_ecc[0] = 0;
+    doctor_probe_driver(&host, &facts.driver);
+    expect(DOCTOR_WARNING, "devices", "ECC is off", "restart the machine: it is on");
+    fake_ecc[0] = 1;
+    fake_ecc[1] = 0;
+    doctor_probe_driver(&host, &facts.driver);
+    expect(DOCTOR_WARNING, "devices", "ECC ends", "nvidia-smi -i 0 -e 1");
+}
+
+static void huge_pages_that_are_never_given_are_mentioned(void **state) {
+    (void)state;
+    strcpy(facts.limits.huge, "never");
+    assert_int_equal(doctor_judge(&facts, &report), DOCTOR_OK);
+    assert_string_equal(report.finding[report.n - 1].check, "huge pages");
+    assert_non_null(strstr(report.finding[report.n - 1].advice, "shmem_enabled"));
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, good)
 
 int main(void) {
@@ -209,6 +401,11 @@ int main(void) {
         TEST(a_device_file_without_permission_is_a_problem),
         TEST(little_lockable_memory_is_a_warning),
         TEST(what_keeps_the_driver_from_opening_is_told),
+        TEST(a_certificate_that_ends_soon_is_a_warning_and_one_that_ended_a_problem),
+        TEST(a_certificate_that_cannot_be_read_is_told),
+        TEST(what_systemd_says_of_the_service_is_judged),
+        TEST(modes_of_a_device_that_nvml_tells_are_judged),
+        TEST(huge_pages_that_are_never_given_are_mentioned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
