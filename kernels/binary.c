@@ -49,6 +49,43 @@ static enum xop_status infer_backward(enum binary_kind op, const struct xop_call
     return XOP_OK;
 }
 
+void binary_terms_plan(enum binary_kind op, const struct xop_tensor *grad_y,
+                       const struct broadcast_backward *back, struct binary_terms *terms) {
+    uint64_t size = grad_y->dtype == XOP_F64 ? sizeof(double) : sizeof(float);
+    uint64_t bytes = (broadcast_elements(grad_y) * size + 255) / 256 * 256;
+
+    *terms = (struct binary_terms){.workspace_bytes = back->workspace_bytes};
+    if (saves[op] && back->x.form != SHAPE_FULL) {
+        terms->x_offset = terms->workspace_bytes;
+        terms->workspace_bytes += bytes;
+    }
+    if (saves[op] && back->b.form != SHAPE_FULL) {
+        terms->b_offset = terms->workspace_bytes;
+        terms->workspace_bytes += bytes;
+    }
+}
+
+/* Both gradients are made in one pass, which leaves the terms of sums. */
+static enum xop_status infer_terms(enum binary_kind op, const struct xop_call *call,
+                                   struct xop_plan *plan, struct xop_error *error) {
+    const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
+    const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y];
+    struct broadcast_backward back;
+    struct binary_terms terms;
+    enum xop_status status = infer_backward(op, call, plan, error);
+
+    if (status != XOP_OK || !saves[op])
+        return status;
+    broadcast_backward_plan(x, b, grad_y, &back);
+    binary_terms_plan(op, grad_y, &back, &terms);
+    plan->read_once = 1u << BROADCAST_GRAD_Y | (back.x.form == SHAPE_FULL ? 1u << BROADCAST_X : 0) |
+                      (back.b.form == SHAPE_FULL ? 1u << BROADCAST_B : 0);
+    plan->bytes = broadcast_bytes(grad_y) + 2 * (broadcast_bytes(x) + broadcast_bytes(b)) +
+                  2 * (terms.workspace_bytes - back.workspace_bytes);
+    plan->workspace_bytes = terms.workspace_bytes;
+    return XOP_OK;
+}
+
 #define BINARY(name, ...)                                                                          \
     static enum xop_status name##_forward(const struct xop_call *call, struct xop_plan *plan,      \
                                           struct xop_error *error) {                               \
@@ -57,6 +94,10 @@ static enum xop_status infer_backward(enum binary_kind op, const struct xop_call
     static enum xop_status name##_backward(const struct xop_call *call, struct xop_plan *plan,     \
                                            struct xop_error *error) {                              \
         return infer_backward(BINARY_##name, call, plan, error);                                   \
+    }                                                                                              \
+    static enum xop_status name##_terms(const struct xop_call *call, struct xop_plan *plan,        \
+                                        struct xop_error *error) {                                 \
+        return infer_terms(BINARY_##name, call, plan, error);                                      \
     }
 #include "kernels/binary.def"
 
@@ -87,8 +128,7 @@ static const struct xop_operand backward_out[] = {
     {.name = "grad_b", .doc = "gradient of b, of b's shape"},
 };
 
-const struct xop_op binary_declarations[BINARY_OPS] = {
-#define BINARY(its_name, saved, ...)                                                               \
+#define DECLARATION(its_name, saved, backward_infer)                                               \
     [BINARY_##its_name] = {.abi = XOP_OP_ABI,                                                      \
                            .name = #its_name,                                                      \
                            .doc = its_name##_doc,                                                  \
@@ -103,7 +143,14 @@ const struct xop_op binary_declarations[BINARY_OPS] = {
                                      .out = backward_out,                                          \
                                      .nin = 3,                                                     \
                                      .nout = 2,                                                    \
-                                     .infer = its_name##_backward,                                 \
+                                     .infer = backward_infer,                                      \
                                      .index_operand = -1}}},
+
+const struct xop_op binary_declarations[BINARY_OPS] = {
+#define BINARY(name, saved, ...) DECLARATION(name, saved, name##_backward)
+#include "kernels/binary.def"
+};
+const struct xop_op binary_terms_declarations[BINARY_OPS] = {
+#define BINARY(name, saved, ...) DECLARATION(name, saved, name##_terms)
 #include "kernels/binary.def"
 };

@@ -12,6 +12,12 @@
 struct square_bias_value {
     static constexpr bool binary = true, copies = false;
     template <class T, class C> static __device__ C apply(C x, C b) { return x * x + b; }
+    template <class T, class C, int N>
+    static __device__ void each(uint32_t, C (&x)[N], const C (&b)[N]) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            x[k] = apply<T, C>(x[k], b[k]);
+    }
 };
 
 /* a: x, b: grad_y. Doubled last: 2*x might overflow where the product does not. */
@@ -89,9 +95,9 @@ static void add_backward(struct backward *all, const struct xop_call *call) {
     struct elementwise_job each = {x->data, grad_y->data, NULL, NULL, 0, 0, 0};
 
     broadcast_backward_plan(x, b, grad_y, &plan);
-    struct reduce_request sum_x = {&plan.x, grad_y->data,        x->data, true,
+    struct reduce_request sum_x = {&plan.x, grad_y->data,        x->data, REDUCE_TWICE,
                                    NULL,    (double *)workspace, NULL,    NULL};
-    struct reduce_request sum_b = {&plan.b, grad_y->data, NULL, false, NULL, NULL, NULL, NULL};
+    struct reduce_request sum_b = {&plan.b, grad_y->data, NULL, 0, NULL, NULL, NULL, NULL};
     if (workspace)
         sum_b.partial = (double *)(workspace + plan.b_offset);
 
