@@ -43,7 +43,8 @@ static enum xop_status infer_backward(enum binary_kind op, const struct xop_call
         return status;
     passes = back.x.form == SHAPE_FULL && back.b.form == SHAPE_FULL ? 1 : 2;
     if (passes == 1)
-        plan->read_once = 1u << BROADCAST_X | 1u << BROADCAST_B | 1u << BROADCAST_GRAD_Y;
+        plan->read_once =
+            1u << BROADCAST_GRAD_Y | (saves[op] ? 1u << BROADCAST_X | 1u << BROADCAST_B : 0);
     plan->bytes = passes * broadcast_bytes(grad_y) + (saves[op] ? passes + 1 : 1) * operands;
     plan->flops = (2 * flops[op] + passes) * broadcast_elements(grad_y);
     return XOP_OK;

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/check.h"
@@ -28,7 +29,6 @@
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
-#include "kernels/binary.h"
 #include "kernels/unary.h"
 
 #define DEFAULT_LANES 4u
@@ -81,9 +81,9 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,    probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,    unary_forward_preload, unary_backward_preload, binary_preload, linear_preload,
-        softmax_preload, row_norm_preload};
+        copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
+        linear_preload, softmax_preload,       row_norm_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
