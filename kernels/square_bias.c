@@ -28,42 +28,15 @@ static const char doc[] =
     "| NaN | any | NaN |\n"
     "| any | NaN | NaN |\n";
 
-static uint64_t bytes_of(const struct xop_tensor *tensor) {
-    uint64_t bytes;
-    return xop_tensor_bytes(tensor, &bytes) ? bytes : 0;
-}
-
-static uint64_t elements_of(const struct xop_tensor *tensor) {
-    int64_t n;
-    return xop_tensor_elements(tensor, &n) ? (uint64_t)n : 0;
-}
-
-static enum xop_status same_dtype(const char *a_name, const struct xop_tensor *a,
-                                  const char *b_name, const struct xop_tensor *b,
-                                  struct xop_error *error) {
-    if (a->dtype == b->dtype)
-        return XOP_OK;
-    return xop_fail(error, XOP_INVALID_ARGUMENT, "%s is %s but %s is %s; they must be the same",
-                    a_name, xop_dtype_name(a->dtype), b_name, xop_dtype_name(b->dtype));
-}
-
 static bool simple(enum shape_form form) { return form != SHAPE_GENERAL; }
 
 static enum xop_status forward_infer(const struct xop_call *call, struct xop_plan *plan,
                                      struct xop_error *error) {
-    const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
     struct shape_map map;
-    enum xop_status status = same_dtype("x", x, "b", b, error);
+    enum xop_status status = broadcast_infer(call, plan, &map, error);
 
-    if (status == XOP_OK)
-        status = shape_broadcast("x", x, "b", b, &plan->out[0], error);
     if (status != XOP_OK)
         return status;
-    shape_collapse(x, b, &plan->out[0], &map);
-    plan->read_once = (map.x_form == SHAPE_FULL ? 1u << SQUARE_BIAS_X : 0) |
-                      (map.b_form == SHAPE_FULL ? 1u << SQUARE_BIAS_B : 0);
-    plan->write_once = 1;
-    plan->bytes = bytes_of(x) + bytes_of(b) + bytes_of(&plan->out[0]);
     plan->flops = 2 * (uint64_t)map.elements;
     plan->group = SQUARE_BIAS_GENERAL;
     if (map.x_form == SHAPE_FULL && simple(map.b_form))
@@ -72,60 +45,23 @@ static enum xop_status forward_infer(const struct xop_call *call, struct xop_pla
     return XOP_OK;
 }
 
-void square_bias_backward_plan(const struct xop_tensor *x, const struct xop_tensor *b,
-                               const struct xop_tensor *grad_y, struct square_bias_backward *plan) {
-    shape_reduce(x, grad_y, &plan->x);
-    shape_reduce(b, grad_y, &plan->b);
-    plan->b_offset = shape_reduction_workspace(&plan->x);
-    plan->workspace_bytes = plan->b_offset + shape_reduction_workspace(&plan->b);
-}
-
-uint64_t square_bias_workspace(const struct xop_tensor *x, const struct xop_tensor *b,
-                               const struct xop_tensor *grad_y) {
-    struct square_bias_backward plan;
-    square_bias_backward_plan(x, b, grad_y, &plan);
-    return plan.workspace_bytes;
-}
-
-static enum xop_status check_grad_y(const struct xop_tensor *x, const struct xop_tensor *b,
-                                    const struct xop_tensor *grad_y, struct xop_error *error) {
-    char wanted[SHAPE_TEXT], came[SHAPE_TEXT];
-    struct xop_tensor y;
-    enum xop_status status = same_dtype("x", x, "b", b, error);
-
-    if (status == XOP_OK)
-        status = same_dtype("x", x, "grad_y", grad_y, error);
-    if (status == XOP_OK)
-        status = shape_broadcast("x", x, "b", b, &y, error);
-    if (status == XOP_OK && !shape_equal(&y, grad_y))
-        status =
-            xop_fail(error, XOP_INVALID_ARGUMENT, "grad_y has shape %s but x and b broadcast to %s",
-                     shape_format(grad_y, came), shape_format(&y, wanted));
-    return status;
-}
-
 static enum xop_status backward_infer(const struct xop_call *call, struct xop_plan *plan,
                                       struct xop_error *error) {
-    const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
-    const struct xop_tensor *grad_y = &call->in[SQUARE_BIAS_GRAD_Y];
-    struct square_bias_backward back;
+    const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
+    const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y];
+    struct broadcast_backward back;
     bool x_full, b_full;
-    enum xop_status status = check_grad_y(x, b, grad_y, error);
+    enum xop_status status = broadcast_infer_backward(call, plan, &back, error);
 
     if (status != XOP_OK)
         return status;
-    square_bias_backward_plan(x, b, grad_y, &back);
     x_full = back.x.form == SHAPE_FULL;
     b_full = back.b.form == SHAPE_FULL;
-    shape_copy(&plan->out[0], x);
-    shape_copy(&plan->out[1], b);
-    plan->workspace_bytes = back.workspace_bytes;
-    plan->read_once = x_full ? 1u << SQUARE_BIAS_X : 0;
+    plan->read_once = x_full ? 1u << BROADCAST_X : 0;
     if ((x_full && simple(back.b.form)) || (b_full && simple(back.x.form)))
-        plan->read_once |= 1u << SQUARE_BIAS_GRAD_Y;
-    plan->write_once = 3;
-    plan->bytes = 2 * bytes_of(x) + bytes_of(b) + bytes_of(grad_y);
-    plan->flops = (3u + !b_full) * elements_of(grad_y);
+        plan->read_once |= 1u << BROADCAST_GRAD_Y;
+    plan->bytes = 2 * broadcast_bytes(x) + broadcast_bytes(b) + broadcast_bytes(grad_y);
+    plan->flops = (3u + !b_full) * broadcast_elements(grad_y);
     plan->group = SQUARE_BIAS_GENERAL;
     if (x_full && simple(back.b.form))
         plan->group = b_full ? SQUARE_BIAS_FLAT : SQUARE_BIAS_SIMPLE;

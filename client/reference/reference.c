@@ -12,7 +12,9 @@ static const struct reference *const all[] = {
     &reference_sin,           &reference_cos,       &reference_erf,
     &reference_clamp,         &reference_hardswish, &reference_mish,
     &reference_cast,          &reference_softmax,   &reference_log_softmax,
-    &reference_layer_norm,    &reference_rms_norm};
+    &reference_layer_norm,    &reference_rms_norm,  &reference_add,
+    &reference_sub,           &reference_mul,       &reference_div,
+    &reference_pow,           &reference_maximum,   &reference_minimum};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

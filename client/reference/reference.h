@@ -111,6 +111,7 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_softplus, reference_exp, reference_log, reference_sqrt, reference_rsqrt,
     reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
     reference_hardswish, reference_mish, reference_cast, reference_softmax, reference_log_softmax,
-    reference_layer_norm, reference_rms_norm;
+    reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
+    reference_div, reference_pow, reference_maximum, reference_minimum;
 
 #endif

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cpu/blas.h"
@@ -60,6 +61,10 @@ static const struct registry_launch table[] = {
     {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #include "kernels/unary.def"
+#define BINARY(name, ...)                                                                          \
+    {&binary_declarations[BINARY_##name], binary_##name##_cpu_forward,                             \
+     binary_##name##_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+#include "kernels/binary.def"
     {&softmax_declaration, softmax_cpu_forward, softmax_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
     {&log_softmax_declaration, log_softmax_cpu_forward, log_softmax_cpu_backward, LAUNCH_MAX_GROUP,

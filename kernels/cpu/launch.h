@@ -41,5 +41,11 @@ enum xop_status cast_cpu_backward(const struct xop_launch *launch, struct xop_er
     enum xop_status unary_##name##_cpu_backward(const struct xop_launch *launch,                   \
                                                 struct xop_error *error);
 #include "kernels/unary.def"
+#define BINARY(name, ...)                                                                          \
+    enum xop_status binary_##name##_cpu_forward(const struct xop_launch *launch,                   \
+                                                struct xop_error *error);                          \
+    enum xop_status binary_##name##_cpu_backward(const struct xop_launch *launch,                  \
+                                                 struct xop_error *error);
+#include "kernels/binary.def"
 
 #endif

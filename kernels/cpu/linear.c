@@ -178,8 +178,11 @@ static void backward_call(const struct xop_host *host, const struct xop_call *ca
 
     if (call->out[LINEAR_GRAD_B].data) {
         struct shape_reduction sum;
-        struct reduce reduce = {
-            &sum, grad_y->dtype, grad_y->data, NULL, 1, call->out[LINEAR_GRAD_B].data, NULL};
+        struct reduce reduce = {.shape = &sum,
+                                .dtype = grad_y->dtype,
+                                .full = grad_y->data,
+                                .scale = 1,
+                                .out = call->out[LINEAR_GRAD_B].data};
         reduce.partials = call->workspace;
         linear_bias_sum(&size, grad_y->dtype, &sum);
         reduce_run(&reduce, host);

@@ -172,6 +172,48 @@ void loops_unary(const struct loops *loops, enum unary_kind kind, enum xop_pass 
     }
 }
 
+/* ---- Binary operators ---- */
+
+/* A chunk of halves in f32, or the first alone where it serves for all. */
+static void load_operand(const struct half *half, float *to, const uint16_t *from, int step,
+                         int64_t at, int64_t n) {
+    if (step)
+        half->load(to, from + at, n);
+    else if (at == 0)
+        half->load(to, from, 1);
+}
+
+static void binary_half(binary_f32_fn run, const struct half *half, void *out, bool computed,
+                        const struct loops_operands *in, int64_t n) {
+    float x32[CHUNK], b32[CHUNK], g32[CHUNK], out32[CHUNK];
+
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        int64_t m = chunk_of(n - i);
+        load_operand(half, x32, in->x, in->step_x, i, m);
+        load_operand(half, b32, in->b, in->step_b, i, m);
+        if (in->g)
+            load_operand(half, g32, in->g, 1, i, m);
+        run(computed ? (float *)out + i : out32, x32, in->step_x, b32, in->step_b, g32, m);
+        if (!computed)
+            half->store((uint16_t *)out + i, out32, m);
+    }
+}
+
+void loops_binary(const struct loops *loops, enum binary_kind op, enum binary_result result,
+                  enum xop_dtype dtype, void *out, bool computed, const struct loops_operands *in,
+                  int64_t n) {
+    struct half half = half_of(loops, dtype);
+
+    if (n <= 0)
+        return;
+    if (dtype == XOP_F32)
+        loops->binary->f32[op][result](out, in->x, in->step_x, in->b, in->step_b, in->g, n);
+    else if (dtype == XOP_F64)
+        loops->binary->f64[op][result](out, in->x, in->step_x, in->b, in->step_b, in->g, n);
+    else
+        binary_half(loops->binary->f32[op][result], &half, out, computed, in, n);
+}
+
 /* ---- Sums and conversions ---- */
 
 double loops_sum(const struct loops *loops, enum xop_dtype dtype, const void *from, double factor,

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/binary_loops.h"
 #include "kernels/cpu/unary_loops.h"
 #include <xop/types.h>
 
@@ -39,6 +40,7 @@ typedef void (*loops_f64_fn)(double *out, const double *p, int step_p, const dou
 struct loops {
     const char *name; /* "AVX2, FMA, F16C" */
     const struct unary_loops *unary;
+    const struct binary_loops *binary;
     void (*f16_to_f32)(float *to, const uint16_t *from, int64_t n);
     void (*f32_to_f16)(uint16_t *to, const float *from, int64_t n);
     void (*bf16_to_f32)(float *to, const uint16_t *from, int64_t n);
@@ -71,6 +73,15 @@ void loops_run(const struct loops *loops, enum loops_kind kind, enum xop_dtype d
 void loops_unary(const struct loops *loops, enum unary_kind kind, enum xop_pass pass,
                  enum xop_dtype dtype, void *out, const void *a, const void *b,
                  const double p[UNARY_PARAMETERS], int64_t n);
+/* For a binary operator's result: y, where g is not used, or what elements add to a gradient. Where
+ * `computed`, out is of the dtype computed in, f32 or f64. */
+struct loops_operands {
+    const void *x, *b, *g;
+    int step_x, step_b; /* 1, or 0 where the first element serves for all */
+};
+void loops_binary(const struct loops *loops, enum binary_kind op, enum binary_result result,
+                  enum xop_dtype dtype, void *out, bool computed, const struct loops_operands *in,
+                  int64_t n);
 double loops_sum(const struct loops *loops, enum xop_dtype dtype, const void *from, double factor,
                  int64_t n);
 void loops_add(const struct loops *loops, enum xop_dtype dtype, double *to, const void *from,

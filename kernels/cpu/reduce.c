@@ -13,10 +13,13 @@
 #define SHORT_RUN 16     /* terms of a run that are added one after the other */
 #define ROWS_A_BLOCK 256 /* rows that are added up before they join the strip's total */
 
+#define MADE 1024 /* terms that are computed at once, where they are */
+
 struct strip;
 
 struct work {
     const struct reduce *reduce;
+    enum xop_dtype dtype; /* of the terms */
     const struct loops *loops;
     size_t size;
     /* Adds the terms of a strip's outputs to sum. */
@@ -40,8 +43,12 @@ static void dims_of(struct shape_dim *dim, const struct shape_axis *axis, uint32
         dim[i] = (struct shape_dim){axis[i].size, axis[i].stride, 0};
 }
 
-static const char *term(const struct work *work, int64_t offset) {
-    return (const char *)work->reduce->full + (size_t)offset * work->size;
+/* Terms of the full array from an offset on: where they lie or, computed, in the buffer. */
+static const void *terms_at(const struct work *work, int64_t offset, int64_t n, void *buffer) {
+    if (!work->reduce->make)
+        return (const char *)work->reduce->full + (size_t)offset * work->size;
+    work->reduce->make(work->reduce->arg, offset, n, buffer);
+    return buffer;
 }
 
 static void load_factors(const struct work *work, const struct strip *strip, double *factor) {
@@ -66,7 +73,7 @@ static void finish(const struct work *work, int64_t output, double *sum, int64_t
 static void sum_rows(const struct work *work, const struct strip *strip, const double *factor,
                      double *sum) {
     int64_t outer = strip->output / work->inner, within = strip->output % work->inner;
-    double block[STRIP];
+    double block[STRIP], made[STRIP];
     struct walk kept, axis;
 
     walk_start(&kept, work->kept, work->nkept, outer);
@@ -75,8 +82,9 @@ static void sum_rows(const struct work *work, const struct strip *strip, const d
         int64_t rows = strip->last - t < ROWS_A_BLOCK ? strip->last - t : ROWS_A_BLOCK;
         memset(block, 0, (size_t)strip->count * sizeof *block);
         for (int64_t r = 0; r < rows; r++, walk_next(&axis))
-            loops_add(work->loops, work->reduce->dtype, block, term(work, kept.x + within + axis.x),
-                      factor, strip->count);
+            loops_add(work->loops, work->dtype, block,
+                      terms_at(work, kept.x + within + axis.x, strip->count, made), factor,
+                      strip->count);
         for (int64_t i = 0; i < strip->count; i++)
             sum[i] += block[i];
         t += rows;
@@ -87,20 +95,27 @@ static void sum_rows(const struct work *work, const struct strip *strip, const d
 static void sum_runs(const struct work *work, const struct strip *strip, const double *factor,
                      double *sum) {
     struct walk kept, start, axis;
+    double made[MADE];
 
     walk_start(&kept, work->kept, work->nkept, strip->output);
     walk_start(&start, work->axis, work->naxis, strip->first / work->run);
     for (int64_t i = 0; i < strip->count; i++, walk_next(&kept)) {
         int64_t within = strip->first % work->run;
         axis = start;
-        for (int64_t t = strip->first; t < strip->last; walk_next(&axis)) {
+        for (int64_t t = strip->first; t < strip->last;) {
             int64_t n = work->run - within;
             if (n > strip->last - t)
                 n = strip->last - t;
-            sum[i] += loops_sum(work->loops, work->reduce->dtype,
-                                term(work, kept.x + axis.x + within), factor[i], n);
+            if (work->reduce->make && n > MADE)
+                n = MADE;
+            sum[i] += loops_sum(work->loops, work->dtype,
+                                terms_at(work, kept.x + axis.x + within, n, made), factor[i], n);
             t += n;
+            within += n;
+            if (within < work->run)
+                continue;
             within = 0;
+            walk_next(&axis);
         }
     }
 }
@@ -108,10 +123,11 @@ static void sum_runs(const struct work *work, const struct strip *strip, const d
 /* The same where each output's terms are few and lie next to each other, and so do the outputs'. */
 static void sum_short_runs(const struct work *work, const struct strip *strip, const double *factor,
                            double *sum) {
-    double terms[STRIP * SHORT_RUN];
+    double terms[STRIP * SHORT_RUN], made[STRIP * SHORT_RUN];
+    int64_t n = strip->count * work->run;
 
-    loops_load(work->loops, work->reduce->dtype, terms, term(work, strip->output * work->run),
-               strip->count * work->run);
+    loops_load(work->loops, work->dtype, terms, terms_at(work, strip->output * work->run, n, made),
+               n);
     for (int64_t i = 0; i < strip->count; i++)
         for (int64_t t = 0; t < work->run; t++)
             sum[i] += factor[i] * terms[i * work->run + t];
@@ -188,6 +204,7 @@ void reduce_run(const struct reduce *reduce, const struct xop_host *host) {
     if (shape->outputs == 0)
         return;
     prepare(&work);
+    work.dtype = reduce->make && reduce->dtype != XOP_F64 ? XOP_F32 : reduce->dtype;
     units = shape->outputs / work.inner * work.strips_an_inner * shape->partials;
     unit_terms = shape->piece * (work.inner < STRIP ? work.inner : STRIP);
     grain = unit_terms < LAUNCH_GRAIN ? LAUNCH_GRAIN / unit_terms : 1;

@@ -12,6 +12,10 @@ struct reduce {
     const struct shape_reduction *shape;
     enum xop_dtype dtype; /* of full, factor and out */
     const void *full;
+    /* Instead of full, where not NULL: computes terms [at, at + n) of it, in f32 or, where dtype is
+     * f64, in f64. */
+    void (*make)(const void *arg, int64_t at, int64_t n, void *to);
+    const void *arg;
     const void
         *factor;      /* of the result's shape; every term is multiplied by its element; or NULL */
     double scale;     /* the finished sum is multiplied by it: 1 or a power of two */

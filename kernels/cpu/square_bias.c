@@ -19,44 +19,17 @@ struct forward {
 /* Elements [begin, end) of y, a row of the innermost dimension at a time. */
 static void forward_piece(void *arg, int64_t begin, int64_t end) {
     const struct forward *f = arg;
-    static const struct shape_dim one = {1, 1, 1};
-    const struct shape_dim *inner = f->map.ndims ? &f->map.dim[f->map.ndims - 1] : &one;
-    int64_t within = begin % inner->size;
-    struct walk walk;
+    struct walk_rows row;
 
-    walk_start(&walk, f->map.dim, f->map.ndims ? f->map.ndims - 1 : 0, begin / inner->size);
-    for (int64_t at = begin; at < end; walk_next(&walk)) {
-        int64_t n = inner->size - within < end - at ? inner->size - within : end - at;
-        int64_t x = walk.x + within * inner->stride_x, b = walk.b + within * inner->stride_b;
-        loops_run(f->loops, LOOPS_SQUARE_BIAS, f->dtype, f->y + (size_t)at * f->size,
-                  f->x + (size_t)x * f->size, (int)inner->stride_x, f->b + (size_t)b * f->size,
-                  (int)inner->stride_b, n);
-        at += n;
-        within = 0;
-    }
-}
-
-#define TILE 1024 /* bytes */
-
-/* Where b is a short row, it is repeated in a tile and taken for a longer one, so that fewer and
- * longer loops do. The last row of the longer kind may be cut off by the end of the array. */
-static void widen_row(struct forward *f, char tile[TILE]) {
-    struct shape_dim *outer = &f->map.dim[0], *inner = &f->map.dim[1];
-    size_t row = (size_t)inner->size * f->size;
-    int64_t times = (int64_t)(TILE / row);
-
-    if (times < 2)
-        return;
-    for (int64_t i = 0; i < times; i++)
-        memcpy(tile + (size_t)i * row, f->b, row);
-    f->b = tile;
-    inner->size *= times;
-    outer->size = (outer->size - 1) / times + 1;
-    outer->stride_x = inner->size;
+    walk_rows_start(&row, &f->map, begin, end);
+    while (walk_rows_next(&row))
+        loops_run(f->loops, LOOPS_SQUARE_BIAS, f->dtype, f->y + (size_t)row.at * f->size,
+                  f->x + (size_t)row.x * f->size, row.step_x, f->b + (size_t)row.b * f->size,
+                  row.step_b, row.n);
 }
 
 static void forward_call(const struct xop_host *host, const struct xop_call *call) {
-    const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
+    const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
     const struct xop_tensor *y = &call->out[0];
     struct forward f = {.loops = loops_best(),
                         .dtype = y->dtype,
@@ -64,15 +37,14 @@ static void forward_call(const struct xop_host *host, const struct xop_call *cal
                         .x = x->data,
                         .b = b->data,
                         .y = y->data};
-    _Alignas(64) char tile[TILE];
+    _Alignas(64) char tile[WALK_TILE];
 
     if (!y->data)
         return;
     shape_collapse(x, b, y, &f.map);
     if (f.map.elements == 0)
         return;
-    if (f.map.x_form == SHAPE_FULL && f.map.b_form == SHAPE_ROW)
-        widen_row(&f, tile);
+    f.b = walk_widen_row(&f.map, f.b, f.size, tile);
     host->parallel(host, f.map.elements, LAUNCH_GRAIN, forward_piece, &f);
 }
 
@@ -99,16 +71,16 @@ static void elementwise_piece(void *arg, int64_t begin, int64_t end) {
 }
 
 static void backward_call(const struct xop_host *host, const struct xop_call *call) {
-    const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
-    const struct xop_tensor *grad_y = &call->in[SQUARE_BIAS_GRAD_Y];
+    const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
+    const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y];
     void *grad_x = call->out[0].data, *grad_b = call->out[1].data;
-    struct square_bias_backward plan;
+    struct broadcast_backward plan;
     struct elementwise e = {loops_best(), grad_y->dtype, xop_dtype_size(grad_y->dtype),
                             x->data,      grad_y->data,  NULL,
                             NULL};
     int64_t n;
 
-    square_bias_backward_plan(x, b, grad_y, &plan);
+    broadcast_backward_plan(x, b, grad_y, &plan);
     if (plan.x.form == SHAPE_FULL)
         e.grad_x = grad_x;
     if (plan.b.form == SHAPE_FULL)
@@ -116,12 +88,18 @@ static void backward_call(const struct xop_host *host, const struct xop_call *ca
     if ((e.grad_x || e.grad_b) && xop_tensor_elements(grad_y, &n) && n > 0)
         host->parallel(host, n, LAUNCH_GRAIN, elementwise_piece, &e);
     if (grad_x && plan.x.form != SHAPE_FULL) {
-        struct reduce reduce = {&plan.x, e.dtype, grad_y->data,   x->data,
-                                2,       grad_x,  call->workspace};
+        struct reduce reduce = {.shape = &plan.x,
+                                .dtype = e.dtype,
+                                .full = grad_y->data,
+                                .factor = x->data,
+                                .scale = 2,
+                                .out = grad_x,
+                                .partials = call->workspace};
         reduce_run(&reduce, host);
     }
     if (grad_b && plan.b.form != SHAPE_FULL) {
-        struct reduce reduce = {&plan.b, e.dtype, grad_y->data, NULL, 1, grad_b, NULL};
+        struct reduce reduce = {
+            .shape = &plan.b, .dtype = e.dtype, .full = grad_y->data, .scale = 1, .out = grad_b};
         if (call->workspace)
             reduce.partials = (void *)((char *)call->workspace + plan.b_offset);
         reduce_run(&reduce, host);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/check.h"
@@ -60,6 +61,10 @@ static const struct registry_launch table[] = {
     {&unary_declarations[UNARY_##name], unary_##name##_cuda_forward, unary_##name##_cuda_backward, \
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
 #include "kernels/unary.def"
+#define BINARY(name, ...)                                                                          \
+    {&binary_terms_declarations[BINARY_##name], binary_##name##_cuda_forward,                      \
+     binary_##name##_cuda_backward, LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+#include "kernels/binary.def"
     {&softmax_declaration, softmax_cuda_forward, softmax_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
     {&log_softmax_declaration, log_softmax_cuda_forward, log_softmax_cuda_backward,
@@ -76,9 +81,9 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,    probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,    unary_forward_preload, unary_backward_preload, linear_preload,
-        softmax_preload, row_norm_preload};
+        copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
+        linear_preload, softmax_preload,       row_norm_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -1,8 +1,9 @@
 /*
- * y[i] = OP(x[.], b[.]) where one or both operands are broadcast to y: each is walked with the
- * strides of a shape_map. A thread computes vectors of neighbouring elements of y. Where they lie
- * in one run of the innermost dimension, which is nearly always, an operand that is repeated along
- * it is loaded once, and one that walks it in one access if it is aligned.
+ * y[i] = OP(x[.], b[.]) for a vector of elements at once, OP::each<T>(kind, x, b), which leaves
+ * them in x; one or both operands are broadcast to y: each is walked with the strides of a
+ * shape_map. A thread computes vectors of neighbouring elements of y. Where they lie in one run of
+ * the innermost dimension, which is nearly always, an operand that is repeated along it is loaded
+ * once, and one that walks it in one access if it is aligned.
  *
  * DIMS is the most dimensions that a job can have: 2 for the common forms, whose jobs are smaller.
  */
@@ -25,14 +26,15 @@ template <int DIMS> struct broadcast_job {
     void *y;
     int64_t n;
     uint32_t first_tile, flags, ndims; /* ndims > 0 */
+    uint32_t kind;                     /* for OP, where it is several */
     struct shape_dim dim[DIMS];
 };
 
-template <class OP, int DIMS, class T> struct broadcast {
+/* Finds the operands of elements. JOB has x, b, flags, ndims and dim as a broadcast_job has. */
+template <class JOB, int DIMS, class T> struct broadcast_walk {
     using V = vector<T>;
     using C = typename V::compute;
-    using job_type = broadcast_job<DIMS>;
-    static constexpr int tile_size = ELEMENT_BLOCK * BROADCAST_UNROLL * V::size;
+    using job_type = JOB;
 
     struct place {
         int64_t x, b, inner; /* the operands' offsets; the index in the innermost dimension */
@@ -108,6 +110,13 @@ template <class OP, int DIMS, class T> struct broadcast {
                 b[k] = element<T>::load(from_b[at.b]);
         }
     }
+};
+
+template <class OP, int DIMS, class T> struct broadcast {
+    using V = vector<T>;
+    using C = typename V::compute;
+    using job_type = broadcast_job<DIMS>;
+    static constexpr int tile_size = ELEMENT_BLOCK * BROADCAST_UNROLL * V::size;
 
     static __device__ void run(const job_type &job, uint32_t tile) {
         const bool aligned = job.flags & BROADCAST_ALIGNED;
@@ -137,10 +146,8 @@ template <class OP, int DIMS, class T> struct broadcast {
                 V::unpack(raw_x[u], x);
             if (b_full)
                 V::unpack(raw_b[u], b);
-            operands(job, i, count, x, b);
-#pragma unroll
-            for (int k = 0; k < V::size; k++)
-                x[k] = OP::template apply<T, C>(x[k], b[k]);
+            broadcast_walk<job_type, DIMS, T>::operands(job, i, count, x, b);
+            OP::template each<T>(job.kind, x, b);
             V::store((T *)job.y + i, count, aligned, V::pack(x));
         }
     }
@@ -156,10 +163,10 @@ template <class OP, int DIMS> using broadcast_builder = table_builder<broadcast_
  */
 template <class OP, int DIMS>
 void broadcast_add(table_builder<broadcast_family<OP, DIMS>> *builder, const struct shape_map *map,
-                   const void *x, const void *b, void *y) {
+                   const void *x, const void *b, void *y, uint32_t kind = 0) {
     int64_t tile =
         (int64_t)ELEMENT_BLOCK * BROADCAST_UNROLL * 16 / (int64_t)xop_dtype_size(builder->dtype);
-    broadcast_job<DIMS> job = {x, b, y, map->elements, 0, 0, map->ndims, {}};
+    broadcast_job<DIMS> job = {x, b, y, map->elements, 0, 0, map->ndims, kind, {}};
 
     if (map->elements == 0)
         return;

@@ -42,6 +42,13 @@ enum xop_status cast_cuda_backward(const struct xop_launch *launch, struct xop_e
                                                  struct xop_error *error);
 #include "kernels/unary.def"
 
+#define BINARY(name, ...)                                                                          \
+    enum xop_status binary_##name##_cuda_forward(const struct xop_launch *launch,                  \
+                                                 struct xop_error *error);                         \
+    enum xop_status binary_##name##_cuda_backward(const struct xop_launch *launch,                 \
+                                                  struct xop_error *error);
+#include "kernels/binary.def"
+
 /* Of the copy operator. Tensors of more than COPY_SMALL bytes may have addresses of the host. */
 enum xop_status copy_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 
@@ -51,6 +58,7 @@ enum xop_status activation_preload(struct xop_error *error);
 enum xop_status cast_preload(struct xop_error *error);
 enum xop_status unary_forward_preload(struct xop_error *error);
 enum xop_status unary_backward_preload(struct xop_error *error);
+enum xop_status binary_preload(struct xop_error *error);
 enum xop_status square_bias_preload(struct xop_error *error);
 enum xop_status linear_preload(struct xop_error *error);
 enum xop_status copy_preload(struct xop_error *error);

@@ -23,10 +23,13 @@
 #define REDUCE_LONG_ROW 2048 /* from here on a whole block sums a row */
 
 enum reduce_flags {
-    REDUCE_VECTORS = 1,   /* threads take vectors of terms; said by the shape alone */
-    REDUCE_ALIGNED = 2,   /* and their addresses are multiples of 16 */
-    REDUCE_TWICE = 4,     /* the finished sum is doubled */
-    REDUCE_OUTER_AXIS = 8 /* reduce_any: the innermost axis is kept, not summed over */
+    REDUCE_VECTORS = 1,    /* threads take vectors of terms; said by the shape alone */
+    REDUCE_ALIGNED = 2,    /* and their addresses are multiples of 16 */
+    REDUCE_TWICE = 4,      /* the finished sum is doubled */
+    REDUCE_OUTER_AXIS = 8, /* reduce_any: the innermost axis is kept, not summed over */
+    REDUCE_NEGATE = 16,    /* the finished sum changes its sign */
+    REDUCE_TO_F16 = 32,    /* terms are f32, the sum is f16 or bf16 */
+    REDUCE_TO_BF16 = 64
 };
 
 /* Where a sum goes: partial[output * pieces + piece] where there are several pieces, else sum. */
@@ -82,13 +85,28 @@ template <class T> struct reduce_cell<T, 1> {
     static __device__ raw pack(const C (&from)[1]) { return element<T>::store(from[0]); }
 };
 
+/* Stores a finished sum. */
+template <class T>
+static __device__ void reduce_end(const reduce_result &result, int64_t output, double sum) {
+    if (result.flags & REDUCE_TWICE)
+        sum = 2 * sum;
+    if (result.flags & REDUCE_NEGATE)
+        sum = -sum;
+    if (sizeof(T) == sizeof(float) && result.flags & REDUCE_TO_F16)
+        ((__half *)result.sum)[output] = element<__half>::round(sum);
+    else if (sizeof(T) == sizeof(float) && result.flags & REDUCE_TO_BF16)
+        ((__nv_bfloat16 *)result.sum)[output] = element<__nv_bfloat16>::round(sum);
+    else
+        ((T *)result.sum)[output] = element<T>::round(sum);
+}
+
 template <class T>
 static __device__ void reduce_store(const reduce_result &result, int64_t output, int64_t piece,
                                     double sum) {
     if (result.pieces > 1)
         result.partial[output * result.pieces + piece] = sum;
     else
-        ((T *)result.sum)[output] = element<T>::round(result.flags & REDUCE_TWICE ? 2 * sum : sum);
+        reduce_end<T>(result, output, sum);
 }
 
 /* The sum over `lanes` neighbouring threads, a power of two up to 32, in each of them. */
@@ -348,8 +366,7 @@ template <class T> struct reduce_finish {
                 sum += job.result.partial[output * pieces + p];
         sum = reduce_lanes(sum, job.lanes);
         if (output < job.outputs && lane == 0)
-            ((T *)job.result.sum)[output] =
-                element<T>::round(job.result.flags & REDUCE_TWICE ? 2 * sum : sum);
+            reduce_end<T>(job.result, output, sum);
     }
 };
 

@@ -12,6 +12,12 @@
 struct square_bias_value {
     static constexpr bool binary = true, copies = false;
     template <class T, class C> static __device__ C apply(C x, C b) { return x * x + b; }
+    template <class T, class C, int N>
+    static __device__ void each(uint32_t, C (&x)[N], const C (&b)[N]) {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            x[k] = apply<T, C>(x[k], b[k]);
+    }
 };
 
 /* a: x, b: grad_y. Doubled last: 2*x might overflow where the product does not. */
@@ -29,7 +35,7 @@ static enum xop_status forward_flat(const struct xop_launch *launch, enum xop_dt
 
     for (uint32_t i = 0; i < launch->ncalls; i++) {
         const struct xop_call *call = &launch->calls[i];
-        const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
+        const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
         struct elementwise_job job = {x->data, b->data, call->out[0].data, NULL, 0, 0, 0};
         int64_t b_elements;
         if (!xop_tensor_elements(&call->out[0], &job.n) || !xop_tensor_elements(b, &b_elements))
@@ -48,7 +54,7 @@ static enum xop_status forward_broadcast(const struct xop_launch *launch, enum x
 
     for (uint32_t i = 0; i < launch->ncalls; i++) {
         const struct xop_call *call = &launch->calls[i];
-        const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
+        const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
         struct shape_map map;
         shape_collapse(x, b, &call->out[0], &map);
         if (call->out[0].data && map.ndims > above && map.ndims <= DIMS)
@@ -58,7 +64,7 @@ static enum xop_status forward_broadcast(const struct xop_launch *launch, enum x
 }
 
 enum xop_status square_bias_cuda_forward(const struct xop_launch *launch, struct xop_error *error) {
-    enum xop_dtype dtype = launch->calls[0].in[SQUARE_BIAS_X].dtype;
+    enum xop_dtype dtype = launch->calls[0].in[BROADCAST_X].dtype;
     uint64_t group = launch->plans[0]->group;
     enum xop_status status;
 
@@ -81,17 +87,17 @@ struct backward {
 };
 
 static void add_backward(struct backward *all, const struct xop_call *call) {
-    const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
-    const struct xop_tensor *grad_y = &call->in[SQUARE_BIAS_GRAD_Y];
+    const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
+    const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y];
     void *grad_x = call->out[0].data, *grad_b = call->out[1].data;
     char *workspace = (char *)call->workspace;
-    struct square_bias_backward plan;
+    struct broadcast_backward plan;
     struct elementwise_job each = {x->data, grad_y->data, NULL, NULL, 0, 0, 0};
 
-    square_bias_backward_plan(x, b, grad_y, &plan);
-    struct reduce_request sum_x = {&plan.x, grad_y->data,        x->data, true,
+    broadcast_backward_plan(x, b, grad_y, &plan);
+    struct reduce_request sum_x = {&plan.x, grad_y->data,        x->data, REDUCE_TWICE,
                                    NULL,    (double *)workspace, NULL,    NULL};
-    struct reduce_request sum_b = {&plan.b, grad_y->data, NULL, false, NULL, NULL, NULL, NULL};
+    struct reduce_request sum_b = {&plan.b, grad_y->data, NULL, 0, NULL, NULL, NULL, NULL};
     if (workspace)
         sum_b.partial = (double *)(workspace + plan.b_offset);
 
@@ -117,7 +123,7 @@ static void add_backward(struct backward *all, const struct xop_call *call) {
 
 enum xop_status square_bias_cuda_backward(const struct xop_launch *launch,
                                           struct xop_error *error) {
-    struct backward all(launch, launch->calls[0].in[SQUARE_BIAS_GRAD_Y].dtype, error);
+    struct backward all(launch, launch->calls[0].in[BROADCAST_GRAD_Y].dtype, error);
     enum xop_status status;
 
     for (uint32_t i = 0; i < launch->ncalls; i++)

@@ -7,7 +7,7 @@
 #include "tests/broken/element.h"
 
 static void sum_in_half(const struct xop_call *call) {
-    const struct xop_tensor *grad_y = &call->in[SQUARE_BIAS_GRAD_Y], *grad_b = &call->out[1];
+    const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y], *grad_b = &call->out[1];
     const uint16_t *terms = grad_y->data;
     uint16_t *sums = grad_b->data;
     uint64_t bytes;

@@ -28,11 +28,11 @@ static enum xop_status launch_backward(const struct xop_launch *launch, struct x
     enum xop_status status = square_bias_cuda_backward(launch, error);
     for (uint32_t i = 0; i < launch->ncalls && status == XOP_OK; i++) {
         const struct xop_call *call = &launch->calls[i];
-        const struct xop_tensor *grad_y = &call->in[SQUARE_BIAS_GRAD_Y], *grad_b = &call->out[1];
+        const struct xop_tensor *grad_y = &call->in[BROADCAST_GRAD_Y], *grad_b = &call->out[1];
         struct shape_reduction shape;
         if (!grad_b->data || grad_b->dtype != XOP_F16)
             continue;
-        shape_reduce(&call->in[SQUARE_BIAS_B], grad_y, &shape);
+        shape_reduce(&call->in[BROADCAST_B], grad_y, &shape);
         if (shape.outputs == 0)
             continue;
         sum_in_half<<<(unsigned)shape.outputs, 32, 0, (cudaStream_t)launch->stream>>>(

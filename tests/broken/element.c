@@ -43,11 +43,11 @@ static int64_t position(const struct xop_tensor *operand, const struct xop_tenso
 
 void element_forward(const struct xop_call *call, int64_t from, int64_t to) {
     const struct xop_tensor *y = &call->out[0];
-    const struct xop_tensor *in_x = &call->in[SQUARE_BIAS_X], *in_b = &call->in[SQUARE_BIAS_B];
+    const struct xop_tensor *in_x = &call->in[BROADCAST_X], *in_b = &call->in[BROADCAST_B];
     double x = load(in_x, position(in_x, y, from)), b = load(in_b, position(in_b, y, from));
     store(y, to, x * x + b);
 }
 
 int64_t element_in_b(const struct xop_call *call, int64_t index) {
-    return position(&call->in[SQUARE_BIAS_B], &call->in[SQUARE_BIAS_GRAD_Y], index);
+    return position(&call->in[BROADCAST_B], &call->in[BROADCAST_GRAD_Y], index);
 }

@@ -38,7 +38,7 @@ static enum xop_status element_launch(const struct xop_launch *launch, struct xo
     enum xop_status status = XOP_OK;
     for (uint32_t i = 0; i < launch->ncalls && status == XOP_OK; i++) {
         const struct xop_call *call = &launch->calls[i];
-        const struct xop_tensor *x = &call->in[SQUARE_BIAS_X], *b = &call->in[SQUARE_BIAS_B];
+        const struct xop_tensor *x = &call->in[BROADCAST_X], *b = &call->in[BROADCAST_B];
         cudaStream_t stream = (cudaStream_t)launch->stream;
         element_args args = {x->data, b->data, call->out[0].data, 0, {}};
         shape_collapse(x, b, &call->out[0], &args.map);

@@ -18,14 +18,15 @@ static bool company_same(const struct xop_tensor *a, const struct xop_tensor *b)
 
 /* The inputs of call i: all forms that may share the group, and sizes up to some thousands. */
 static void company_inputs(struct fixture *fixture, struct fixture_request *request, int i,
-                           const char *op, enum xop_pass pass, enum xop_dtype dtype, int form) {
+                           const struct xop_op *op, enum xop_pass pass, enum xop_dtype dtype,
+                           int form) {
     const int64_t full[] = {i % 7 + 1, i % 5 == 4 ? 1024 : 300 * (i % 5) + 1};
     const int64_t row[] = {1, full[1]}, column[] = {full[0], 1}, one[] = {1, 1};
     const int64_t *b = form == 0 ? full : i % 4 < 2 ? row : i % 4 < 3 ? column : one;
     uint32_t seed = 10u * (uint32_t)i + 1;
 
     memset(request, 0, sizeof *request);
-    if (strcmp(op, "square_bias") != 0) {
+    if (op->pass[XOP_FORWARD].nin == 1) {
         for (uint32_t k = 0; k < 1u + (pass == XOP_BACKWARD); k++)
             request->in[k] = operators_input(fixture, dtype, 2, full, seed + k, 0);
         return;
@@ -70,7 +71,7 @@ static void company_group(struct fixture *fixture, struct tally *tally, const ch
 
     fixture_reset(fixture);
     for (uint32_t i = 0; i < n; i++) {
-        company_inputs(fixture, &alone[i], (int)i, name, pass, dtype, form);
+        company_inputs(fixture, &alone[i], (int)i, op, pass, dtype, form);
         together[i] = alone[i];
         operators_run_one(fixture, tally, op, pass, &alone[i], 3, 0);
         calls[i] = fixture_prepare(fixture, op, pass, &together[i], 3, 0);
@@ -87,18 +88,17 @@ static void company_group(struct fixture *fixture, struct tally *tally, const ch
         }
 }
 
-static void company_groups(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
-    static const char *const names[] = {"square_bias", "sigmoid", "sigmoid_complement",
-                                        "bose_einstein"};
+static void company_groups(struct fixture *fixture, const char *name, enum xop_dtype dtype,
+                           bool reduced) {
     static const uint32_t counts[] = {1, 2, 8, 9, 77, 256, 300};
-    struct tally tally = tally_begin("alone or in a group %s", xop_dtype_name(dtype));
+    const bool broadcasts = fixture_op(fixture, name)->pass[XOP_FORWARD].nin > 1;
+    struct tally tally = tally_begin("%s alone or in a group %s", name, xop_dtype_name(dtype));
 
-    for (const char *name : names)
-        for (int pass = 0; pass < 2; pass++)
-            for (int form = 0; form < (name == names[0] ? 3 : 1); form++)
-                for (uint32_t n : counts)
-                    if (!reduced || n == 9 || (n == 300 && dtype == XOP_F32))
-                        company_group(fixture, &tally, name, (enum xop_pass)pass, dtype, form, n);
+    for (int pass = 0; pass < 2; pass++)
+        for (int form = 0; form < (broadcasts ? 3 : 1); form++)
+            for (uint32_t n : counts)
+                if (!reduced || n == 9 || (n == 300 && dtype == XOP_F32))
+                    company_group(fixture, &tally, name, (enum xop_pass)pass, dtype, form, n);
     tally_end(&tally);
 }
 
@@ -135,10 +135,11 @@ static void company_cut_sums(struct fixture *fixture) {
 }
 
 /* Operands at an element's alignment only. */
-static void company_skewed(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
-    const struct xop_op *op = fixture_op(fixture, "square_bias");
+static void company_skewed(struct fixture *fixture, const struct xop_op *op, enum xop_dtype dtype,
+                           bool reduced) {
     const size_t size = xop_dtype_size(dtype);
-    struct tally tally = tally_begin("unaligned operands %s", xop_dtype_name(dtype));
+    struct tally tally =
+        tally_begin("%s of unaligned operands %s", op->name, xop_dtype_name(dtype));
 
     for (const struct operators_pair &pair : operators_pairs)
         for (int pass = 0; pass < 2; pass++) {
@@ -171,9 +172,9 @@ static void company_skewed(struct fixture *fixture, enum xop_dtype dtype, bool r
 }
 
 /* grad_x in x's place, elementwise and as a sum; y in x's. The input has to be writable then. */
-static void company_in_place(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
-    const struct xop_op *op = fixture_op(fixture, "square_bias");
-    struct tally tally = tally_begin("results in their input's place %s", xop_dtype_name(dtype));
+static void company_in_place(struct fixture *fixture, const struct xop_op *op, enum xop_dtype dtype,
+                             bool reduced) {
+    struct tally tally = tally_begin("%s in its input's place %s", op->name, xop_dtype_name(dtype));
 
     for (const struct operators_pair &pair : operators_pairs) {
         struct fixture_request apart, there;
@@ -212,13 +213,15 @@ static void company_in_place(struct fixture *fixture, enum xop_dtype dtype, bool
     tally_end(&tally);
 }
 
-/* The results of all forms of square_bias, one after the other; the caller frees data. */
+/* The results of all forms of an operator of two inputs, one after the other; the caller frees
+ * data. */
 struct company_bits {
     unsigned char *data;
     size_t bytes;
 };
-static struct company_bits company_all_bits(struct fixture *fixture, bool reduced) {
-    const struct xop_op *op = fixture_op(fixture, "square_bias");
+static struct company_bits company_op_bits(struct fixture *fixture, const char *name,
+                                           bool reduced) {
+    const struct xop_op *op = fixture_op(fixture, name);
     struct tally ignored = tally_begin("bits");
     struct company_bits all = {NULL, 0};
 
@@ -250,6 +253,14 @@ static struct company_bits company_all_bits(struct fixture *fixture, bool reduce
             }
         }
     return all;
+}
+
+static struct company_bits company_all_bits(struct fixture *fixture, bool reduced) {
+    return company_op_bits(fixture, "square_bias", reduced);
+}
+
+static struct company_bits company_product_bits(struct fixture *fixture, bool reduced) {
+    return company_op_bits(fixture, "mul", reduced);
 }
 
 #endif

@@ -9,6 +9,7 @@
  *
  * --reduced leaves out the large shapes, for compute-sanitizer.
  */
+#include "tests/gpu/binary.cuh"
 #include "tests/gpu/cast.cuh"
 #include "tests/gpu/company.cuh"
 #include "tests/gpu/elementwise.cuh"
@@ -51,9 +52,9 @@ static void test_operators(void) {
         for (int kind = 0; kind < 3; kind++)
             operators_activation(&fixture, kind, dtype, reduced);
         operators_edges(&fixture, dtype);
-        company_groups(&fixture, dtype, reduced);
-        company_skewed(&fixture, dtype, reduced);
-        company_in_place(&fixture, dtype, reduced);
+        for (const char *name : reference_activations)
+            company_groups(&fixture, name, dtype, reduced);
+        binary_all(&fixture, dtype, reduced);
         linear_all(&fixture, dtype, reduced);
         elementwise_all(&fixture, dtype, reduced);
         cast_all(&fixture, dtype, reduced);
@@ -67,15 +68,16 @@ static void test_operators(void) {
 }
 
 static void test_grids(void) {
-    struct company_bits (*const bits[])(struct fixture *, bool) = {company_all_bits, row_all_bits};
-    struct company_bits few[2], many[2];
+    struct company_bits (*const bits[])(struct fixture *, bool) = {
+        company_all_bits, company_product_bits, row_all_bits};
+    struct company_bits few[3], many[3];
     struct tally tally = tally_begin("any grid gives the same bits");
 
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 3; i++)
         many[i] = bits[i](&fixture, reduced);
     struct xop_backend *first = fixture.backend;
     fixture.backend = open_with_few_blocks();
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         few[i] = bits[i](&fixture, reduced);
         tally_check(&tally,
                     few[i].bytes == many[i].bytes &&

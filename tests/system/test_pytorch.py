@@ -39,6 +39,15 @@ UNARY = {
     "hardswish": (functional.hardswish, [{}]),
     "mish": (functional.mish, [{}]),
 }
+BINARY = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "pow": torch.pow,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
 POSITIVE = {"log", "sqrt", "rsqrt"}
 # Beyond 1e12, PyTorch overflows on the way to finite results of gelu and hardswish.
 EDGES = [np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 1.0, -1.0, 20.0, -20.0, 21.0, 1e12, -1e12,
@@ -107,6 +116,59 @@ def edges_come_out_as_in_pytorch():
                                            err_msg=f"gradient of {op} {attrs} {dtype}")
 
 
+def of_two(function, x, b, g):
+    """PyTorch's y, grad_x and grad_b."""
+    x, b = (torch.tensor(a, requires_grad=True) for a in (x, b))
+    y = function(x, b)
+    y.backward(torch.tensor(g))
+    return [y.detach().numpy(), x.grad.numpy(), b.grad.numpy()]
+
+
+def two_arguments_broadcast_and_their_gradients_are_summed_as_in_pytorch():
+    random = np.random.default_rng(2)
+    shapes = [((37, 41), (37, 41)), ((37, 41), (41,)), ((37, 41), (37, 1)), ((37, 41), ()),
+              ((41,), (37, 41)), ((37, 1), (1, 41)), ((5, 1, 7, 1), (6, 1, 3)), ((0, 3), (1, 3))]
+    with Daemon() as daemon:
+        client = daemon.client()
+        for dtype in (np.float32, np.float64):
+            close = 64 * np.finfo(dtype).eps
+            for op, function in BINARY.items():
+                for x_shape, b_shape in shapes:
+                    # Of whole numbers, some are alike, which is where maximum halves.
+                    x, b = (random.integers(-3, 4, shape).astype(dtype) if op.endswith("imum") else
+                            random.uniform(0.2, 3, shape).astype(dtype)
+                            for shape in (x_shape, b_shape))
+                    x, b = np.asarray(x), np.asarray(b)
+                    y_shape = np.broadcast_shapes(x_shape, b_shape)
+                    g = np.asarray(random.uniform(-2, 2, y_shape).astype(dtype))
+                    want = of_two(function, *(a.astype(np.float64) for a in (x, b, g)))
+                    got = client.run(op, [x, b]) + client.run(op, [x, b, g], backward=True)
+                    for ours_, theirs_ in zip(got, want):
+                        assert ours_.dtype == x.dtype and ours_.shape == theirs_.shape
+                        scale = np.abs(theirs_).max(initial=1)
+                        np.testing.assert_allclose(ours_, theirs_, close, close * scale,
+                                                   err_msg=f"{op} {x_shape} {b_shape} {dtype}")
+
+
+def edges_of_two_arguments_come_out_as_in_pytorch():
+    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e30,
+             -1e30, 1e-30, -1e-30]
+    with Daemon() as daemon, np.errstate(all="ignore"):
+        client = daemon.client()
+        for dtype in (np.float32, np.float64):
+            x, b = (np.ascontiguousarray(a) for a in np.meshgrid(np.array(edges, dtype),
+                                                                 np.array(edges, dtype)))
+            close = 64 * np.finfo(dtype).eps
+            for gradient in (0.75, np.inf, np.nan):
+                g = np.full_like(x, gradient)
+                for op, function in BINARY.items():
+                    want = of_two(function, x, b, g)
+                    got = client.run(op, [x, b]) + client.run(op, [x, b, g], backward=True)
+                    for name, ours_, theirs_ in zip(("y", "grad_x", "grad_b"), got, want):
+                        np.testing.assert_allclose(ours_, theirs_, close, 0,
+                                                   err_msg=f"{name} of {op} {dtype} {gradient}")
+
+
 def casts_round_as_pytorch_does():
     names = {"f16": torch.float16, "f32": torch.float32, "f64": torch.float64}
     halfway = [1 + 2.0 ** -11, 1 + 3 * 2.0 ** -11, 65519.0, 65520.0, 2.0 ** -25, 3 * 2.0 ** -25,
@@ -131,4 +193,5 @@ def casts_round_as_pytorch_does():
 
 
 run([values_and_gradients_are_those_of_pytorch, edges_come_out_as_in_pytorch,
-     casts_round_as_pytorch_does])
+     two_arguments_broadcast_and_their_gradients_are_summed_as_in_pytorch,
+     edges_of_two_arguments_come_out_as_in_pytorch, casts_round_as_pytorch_does])
