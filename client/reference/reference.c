@@ -12,7 +12,10 @@ static const struct reference *const all[] = {
     &reference_sin,           &reference_cos,       &reference_erf,
     &reference_clamp,         &reference_hardswish, &reference_mish,
     &reference_cast,          &reference_softmax,   &reference_log_softmax,
-    &reference_layer_norm,    &reference_rms_norm};
+    &reference_layer_norm,    &reference_rms_norm,  &reference_sum,
+    &reference_mean,          &reference_max,       &reference_min,
+    &reference_prod,          &reference_logsumexp, &reference_var,
+};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;
