@@ -311,7 +311,7 @@ static void run(const struct xop_host *host, const struct xop_call *call, enum f
     f.y = traits->saved_y ? call->in[FOLD_Y].data : NULL;
     f.grad_y = call->in[1 + traits->saved_y].data;
     if (f.summary != FOLD_NOTHING) {
-        f.stats = (double *)((char *)call->workspace + f.plan.stats_offset);
+        f.stats = (void *)((char *)call->workspace + f.plan.stats_offset);
         fold(&f, host);
     }
     host->parallel(host, f.plan.spread.elements, LAUNCH_GRAIN, spread_piece, &f);
