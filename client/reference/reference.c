@@ -14,7 +14,11 @@ static const struct reference *const all[] = {
     &reference_cast,          &reference_softmax,   &reference_log_softmax,
     &reference_layer_norm,    &reference_rms_norm,  &reference_add,
     &reference_sub,           &reference_mul,       &reference_div,
-    &reference_pow,           &reference_maximum,   &reference_minimum};
+    &reference_pow,           &reference_maximum,   &reference_minimum,
+    &reference_sum,           &reference_mean,      &reference_max,
+    &reference_min,           &reference_prod,      &reference_logsumexp,
+    &reference_var,
+};
 
 const struct reference *reference_at(uint32_t n) {
     return n < sizeof all / sizeof *all ? all[n] : NULL;

@@ -92,6 +92,9 @@ struct reference {
      * after it. */
     bool (*shape)(enum xop_pass pass, const struct reference_tensor *in,
                   struct reference_tensor *out);
+    /* The same where attributes decide, too; one of both is NULL. */
+    bool (*shape_for)(const struct reference_setting *setting, enum xop_pass pass,
+                      const struct reference_tensor *in, struct reference_tensor *out);
     /* Shapes of forward's inputs made from one; NULL: all have that one. */
     void (*fit)(uint32_t rank, const int64_t *like, struct reference_shape *in);
     void (*forward)(const struct reference_arithmetic *arithmetic,
@@ -112,6 +115,8 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
     reference_hardswish, reference_mish, reference_cast, reference_softmax, reference_log_softmax,
     reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
-    reference_div, reference_pow, reference_maximum, reference_minimum;
+    reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
+    reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
+    reference_var;
 
 #endif

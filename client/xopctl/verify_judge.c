@@ -75,10 +75,12 @@ static void mirror(struct trial *trial, uint32_t i) {
     trial->tensors[i] = trial->in[i].tensor;
 }
 
-static bool make_outputs(struct trial *trial, const struct reference *reference,
-                         enum xop_pass pass) {
+static bool make_outputs(struct trial *trial, const struct verify_subject *s, enum xop_pass pass) {
+    const struct reference *reference = s->reference;
     trial->nout = pass == XOP_FORWARD ? reference->nout : reference->ngrad;
-    if (!reference->shape(pass, trial->ref_in, trial->ref_out))
+    if (reference->shape_for
+            ? !reference->shape_for(s->setting, pass, trial->ref_in, trial->ref_out)
+            : !reference->shape(pass, trial->ref_in, trial->ref_out))
         return false;
     for (uint32_t i = 0; i < trial->nout; i++)
         if (!allocate(&trial->ref_out[i], true))
@@ -115,7 +117,7 @@ static bool forward_inputs(struct trial *trial, const struct verify_subject *s,
 static bool forward_trial(struct trial *trial, const struct verify_subject *s,
                           const struct verify_case *what, struct random *random) {
     struct reference_arithmetic arithmetic = arithmetic_of(s);
-    if (!forward_inputs(trial, s, what, random) || !make_outputs(trial, s->reference, XOP_FORWARD))
+    if (!forward_inputs(trial, s, what, random) || !make_outputs(trial, s, XOP_FORWARD))
         return false;
     s->reference->forward(&arithmetic, trial->ref_in, trial->ref_out);
     return true;
@@ -170,7 +172,7 @@ static bool backward_trial(struct trial *trial, const struct verify_subject *s,
         }
     }
     trial_free(&forward);
-    if (!ok || !make_outputs(trial, r, XOP_BACKWARD))
+    if (!ok || !make_outputs(trial, s, XOP_BACKWARD))
         return false;
     r->backward(&arithmetic, trial->ref_in, trial->ref_out);
     return true;

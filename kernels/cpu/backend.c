@@ -22,12 +22,14 @@
 #include "kernels/copy.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
+#include "kernels/cpu/fold.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/row.h"
+#include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
@@ -73,6 +75,18 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cpu_forward, rms_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+#define FOLD(name, kind)                                                                           \
+    {                                                                                              \
+        &fold_declarations[kind], name##_cpu_forward, name##_cpu_backward, LAUNCH_MAX_GROUP,       \
+            LAUNCH_MAX_GROUP                                                                       \
+    }
+    FOLD(sum, FOLD_SUM),
+    FOLD(mean, FOLD_MEAN),
+    FOLD(max, FOLD_MAX),
+    FOLD(min, FOLD_MIN),
+    FOLD(prod, FOLD_PROD),
+    FOLD(logsumexp, FOLD_LOGSUMEXP),
+    FOLD(var, FOLD_VAR),
 };
 
 struct lane {

@@ -20,11 +20,13 @@
 #include "kernels/cast.h"
 #include "kernels/copy.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/fold.h"
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
+#include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
@@ -73,6 +75,18 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cuda_forward, rms_norm_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
+#define FOLD(name, kind)                                                                           \
+    {                                                                                              \
+        &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
+            LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP                                           \
+    }
+    FOLD(sum, FOLD_SUM),
+    FOLD(mean, FOLD_MEAN),
+    FOLD(max, FOLD_MAX),
+    FOLD(min, FOLD_MIN),
+    FOLD(prod, FOLD_PROD),
+    FOLD(logsumexp, FOLD_LOGSUMEXP),
+    FOLD(var, FOLD_VAR),
 };
 
 /* ---- Opening and closing ---- */
@@ -83,7 +97,7 @@ static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
         copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
         cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
-        linear_preload, softmax_preload,       row_norm_preload};
+        linear_preload, softmax_preload,       row_norm_preload,       fold_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -44,6 +44,10 @@ static const struct device_case device_row_cases[] = {
     {"its backward, grad_x", "layer_norm", XOP_BACKWARD, "FVF", 1, 3},
     {"rms_norm", "rms_norm", XOP_FORWARD, "FV", 1, 2},
     {"its backward, all gradients", "rms_norm", XOP_BACKWARD, "FVF", 3, 3},
+    {"sum", "sum", XOP_FORWARD, "F", 1, 1},
+    {"max", "max", XOP_FORWARD, "F", 1, 1},
+    {"logsumexp", "logsumexp", XOP_FORWARD, "F", 1, 1},
+    {"var", "var", XOP_FORWARD, "F", 1, 1},
 };
 
 struct device_memory {

@@ -14,6 +14,7 @@
 #include "tests/gpu/company.cuh"
 #include "tests/gpu/elementwise.cuh"
 #include "tests/gpu/fixture.h"
+#include "tests/gpu/fold.cuh"
 #include "tests/gpu/huge.cuh"
 #include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
@@ -59,6 +60,7 @@ static void test_operators(void) {
         elementwise_all(&fixture, dtype, reduced);
         cast_all(&fixture, dtype, reduced);
         row_all(&fixture, dtype, reduced);
+        fold_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
