@@ -19,6 +19,8 @@ unset MAKEFLAGS MFLAGS MAKEOVERRIDES MAKELEVEL
 version=$(cat VERSION)
 names=(xopd libxopclient1 libxopclient-dev python3-xop)
 [ -z "${NVCC:-}" ] || names+=(xopd-cuda)
+files=("${names[@]/#/./}")
+files=("${files[@]/%/.deb}")
 
 # ---- What is built ----
 archive() { BUILD=$directory/$1 VERSION=$version scripts/dist.sh; }
@@ -33,7 +35,7 @@ same_archive() {
 build() {
     local before
     before=$(git status --porcelain --ignored)
-    make --no-print-directory BUILD="$BUILD" deb && diff <(echo "$before") <(git status --porcelain --ignored)
+    make --no-print-directory BUILD="$BUILD" deb && [ "$(git status --porcelain --ignored)" = "$before" ]
 }
 named() { ls "$packages/$1"_"$version"_*.deb; }
 lint() { lintian --allow-root --fail-on error "$packages"/*.changes; }
@@ -77,7 +79,7 @@ installed() {
         [ "$(in_root dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$name")" = "ii $1" ] || { echo "$name"; return 1; }
     done
 }
-install_first() { copy_in "$packages" && in_root apt-get install -y "${names[@]/#/.\/}" && installed "$version"; }
+install_first() { copy_in "$packages" && in_root apt-get install -y "${files[@]}" && installed "$version"; }
 enabled() {
     ls "$root/etc/systemd/system/multi-user.target.wants/xopd.service" \
         "$root/etc/systemd/system/sockets.target.wants/xopd.socket" &&
@@ -88,7 +90,8 @@ members() {
         ! in_root setpriv --reuid nobody --regid nogroup --clear-groups xopctl ping
 }
 python() {
-    [ "$(in_root python3 -c 'import xop; print(*xop.connect().square_bias([1.0, 2.0, 3.0], 10))')" = "11.0 14.0 19.0" ]
+    [ "$(in_root python3 -c 'import numpy, xop
+print(*xop.connect().square_bias(numpy.arange(1, 4, dtype=numpy.float32), 10))')" = "11.0 14.0 19.0" ]
 }
 # Built here, against the headers and the library there.
 example() {
@@ -101,7 +104,7 @@ example() {
 edit() { sed -i 's/^; level = info$/level = debug/' "$root/etc/xopd/xopd.conf" && grep -q '^level = debug$' "$root/etc/xopd/xopd.conf"; }
 upgrade() {
     bump "$packages" "$directory/newer" "$version" "$version+1" && copy_in "$directory/newer" &&
-        in_root apt-get install -y -o Dpkg::Options::=--force-confold "${names[@]/#/.\/}" && installed "$version+1"
+        in_root apt-get install -y -o Dpkg::Options::=--force-confold "${files[@]}" && installed "$version+1"
 }
 edit_stays() {
     grep -q '^level = debug$' "$root/etc/xopd/xopd.conf" &&
@@ -116,7 +119,7 @@ remove() {
 nothing_left() {
     local left
     mkdir -p "$root/var/cache/xopd" && touch "$root/var/cache/xopd/kernel"
-    in_root apt-get purge -y "${names[@]}" || return
+    in_root dpkg --purge "${names[@]}" || return
     left=$(cd "$root" && find . -xdev -path ./packages -prune -o -path ./var/log -prune -o -iname '*xop*' -print)
     left+=$(while read -r path; do [ ! -e "$root$path" ] || echo "$path"; done <"$directory/owned")
     echo "$left"

@@ -1,13 +1,18 @@
 # A small Debian below $root, for tests/packages/check.sh: made, entered, and xopd started in it.
 
-# Of the same release as this machine, since the packages were linked here.
+# Of the same release as this machine, since the packages were linked here; kept for the next time.
 make_root() {
-    local components=main
+    local components=main base
     . /etc/os-release
     [ "$ID" != ubuntu ] || components=main,universe
-    mmdebstrap --quiet --mode=root --variant=minbase --components=$components --skip=cleanup/apt \
-        "$VERSION_CODENAME" "$root" && cp -L /etc/resolv.conf "$root/etc/resolv.conf" &&
-        printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d"
+    base=$BUILD/$ID-$VERSION_CODENAME.tar
+    if [ ! -e "$base" ]; then
+        mmdebstrap --quiet --mode=root --variant=minbase --components=$components \
+            "$VERSION_CODENAME" "$base.part.tar" && mv "$base.part.tar" "$base" || return
+    fi
+    mkdir "$root" "$root/packages" && tar -x -f "$base" -C "$root" && cp -L /etc/resolv.conf "$root/etc/resolv.conf" &&
+        printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" && chmod 755 "$root/usr/sbin/policy-rc.d" &&
+        in_root apt-get update -q
 }
 
 # Mounts end with the command.
@@ -17,7 +22,6 @@ in_root() {
         chroot "$0" sh -c "cd /packages && exec \"\$@\"" _ "$@"' "$root" "$@"
 }
 
-# apt takes ./NAME for a file there.
 copy_in() {
     local name
     rm -rf "$root/packages"
@@ -47,11 +51,12 @@ bump() {
 
 # What the unit runs, as the user that it names, with the directory that it would have made.
 start_daemon() {
-    local units command user
+    local units command user options
     units=$(dirname "$(find "$root/lib/systemd/system/" "$root/usr/lib/systemd/system/" -name xopd.service | head -n 1)")
     command=$(sed -n 's/^ExecStart=//p' "$units/xopd.service")
     user=$(sed -n 's/^User=//p' "$units/xopd.service")
     options=$(sed -n 's/^Environment="XOPD_OPTIONS=\(.*\)"$/\1/p' "$units"/xopd.service.d/*.conf)
+    [ -n "$command" ] && [ -n "$user" ] && [ -n "$options" ] || { echo "$units does not say what to run"; return 1; }
     in_root systemd-tmpfiles --create xopd.conf || return
     in_root env XOPD_OPTIONS="$options" setpriv --reuid "$user" --regid "$user" --init-groups \
         sh -c "exec $command" >"$directory/log" 2>&1 &
