@@ -391,7 +391,7 @@ deb:
 
 ## check-deb    build the packages; install, upgrade, remove and purge them in a Debian of their own (root)
 check-deb:
-	$(Q)BUILD='$(BUILD)' NVCC='$(if $(WITH_CUDA),$(NVCC))' tests/packages/check.sh
+	$(Q)BUILD='$(BUILD)' NVCC='$(if $(WITH_CUDA),$(NVCC))' CUDA_ARCHS='$(CUDA_ARCHS)' tests/packages/check.sh
 
 ## clean        remove everything that was built
 clean:

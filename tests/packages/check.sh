@@ -27,7 +27,8 @@ archive() { BUILD=$directory/$1 VERSION=$version scripts/dist.sh; }
 same_archive() {
     archive one && git clone -q . "$directory/clone" && (
         umask 077 && export TZ=Asia/Tokyo &&
-            cd "$directory/clone" && git config tar.umask 0 && BUILD=$directory/two VERSION=$version scripts/dist.sh
+            cd "$directory/clone" && git config tar.umask 0 &&
+            BUILD=$directory/two VERSION=$version scripts/dist.sh
     ) && cmp "$directory/one/xopd-$version.tar.gz" "$directory/two/xopd-$version.tar.gz" &&
         diff <(tar -tf "$directory/one/xopd-$version.tar.gz" | grep -v '/$' | sed "s|^xopd-$version/||" | sort) \
             <(git ls-tree -r --name-only HEAD | sort)
@@ -76,7 +77,8 @@ verified() { in_root xopctl verify square_bias; }
 installed() {
     local name
     for name in "${names[@]}"; do
-        [ "$(in_root dpkg-query -W -f '${db:Status-Abbrev}${Version}' "$name")" = "ii $1" ] || { echo "$name"; return 1; }
+        in_root dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$name" | grep -qxF "ii $1" ||
+            { echo "$name is not installed as $1"; return 1; }
     done
 }
 install_first() { copy_in "$packages" && in_root apt-get install -y "${files[@]}" && installed "$version"; }
@@ -101,7 +103,10 @@ example() {
         gcc -Wall -Werror -o "$root/example" examples/square_bias.c $flags &&
         [ "$(in_root /example | tr '\n' ' ')" = '11 14 19 ' ]
 }
-edit() { sed -i 's/^; level = info$/level = debug/' "$root/etc/xopd/xopd.conf" && grep -q '^level = debug$' "$root/etc/xopd/xopd.conf"; }
+edit() {
+    sed -i 's/^; level = info$/level = debug/' "$root/etc/xopd/xopd.conf" &&
+        grep -q '^level = debug$' "$root/etc/xopd/xopd.conf"
+}
 upgrade() {
     bump "$packages" "$directory/newer" "$version" "$version+1" && copy_in "$directory/newer" &&
         in_root apt-get install -y -o Dpkg::Options::=--force-confold "${files[@]}" && installed "$version+1"

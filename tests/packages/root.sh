@@ -18,7 +18,8 @@ make_root() {
 # Mounts end with the command.
 in_root() {
     unshare --mount bash -c 'mount -t proc proc "$0/proc" && cd "$0/packages" && exec env -i \
-        PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive ${http_proxy:+http_proxy=$http_proxy} \
+        PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+        ${http_proxy:+http_proxy=$http_proxy} \
         chroot "$0" sh -c "cd /packages && exec \"\$@\"" _ "$@"' "$root" "$@"
 }
 
@@ -56,7 +57,10 @@ start_daemon() {
     command=$(sed -n 's/^ExecStart=//p' "$units/xopd.service")
     user=$(sed -n 's/^User=//p' "$units/xopd.service")
     options=$(sed -n 's/^Environment="XOPD_OPTIONS=\(.*\)"$/\1/p' "$units"/xopd.service.d/*.conf)
-    [ -n "$command" ] && [ -n "$user" ] && [ -n "$options" ] || { echo "$units does not say what to run"; return 1; }
+    if [ -z "$command" ] || [ -z "$user" ] || [ -z "$options" ]; then
+        echo "the units in $units do not say what to run"
+        return 1
+    fi
     in_root systemd-tmpfiles --create xopd.conf || return
     in_root env XOPD_OPTIONS="$options" setpriv --reuid "$user" --regid "$user" --init-groups \
         sh -c "exec $command" >"$directory/log" 2>&1 &
