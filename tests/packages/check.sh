@@ -125,7 +125,9 @@ nothing_left() {
     local left
     mkdir -p "$root/var/cache/xopd" && touch "$root/var/cache/xopd/kernel"
     in_root dpkg --purge "${names[@]}" || return
-    left=$(cd "$root" && find . -xdev -path ./packages -prune -o -path ./var/log -prune -o -iname '*xop*' -print)
+    left=$(cd "$root" && find . -xdev -path ./packages -prune -o -path ./var/log -prune -o \
+        \( -name xop -o -name 'xop-*' -o -name '*-xop*' -o -name '*xopd*' -o -name '*xopctl*' -o \
+        -name '*xopclient*' \) -print)
     left+=$(while read -r path; do [ ! -e "$root$path" ] || echo "$path"; done <"$directory/owned")
     echo "$left"
     [ -z "$left" ]
