@@ -5,6 +5,8 @@ space := $(subst ,, )
 
 BUILD ?= build
 PREFIX ?= /usr/local
+# Distributions have a directory for each architecture.
+LIBDIR ?= $(PREFIX)/lib
 DESTDIR ?=
 VERSION := $(shell cat VERSION)
 CC ?= gcc
@@ -96,6 +98,8 @@ NVCCFLAGS := -std=c++17 -O3 -cudart static \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-fno-exceptions,-fno-threadsafe-statics \
     --expt-relaxed-constexpr -fmad=false $(INCLUDES) -D_GNU_SOURCE
 LDFLAGS_ALL = $(SANFLAGS) $(LDFLAGS)
+# Where xopctl looks for its library before the system's places; packages want none.
+CTL_RPATH ?= $$ORIGIN:$$ORIGIN/../lib
 
 # Objects depend on the flags they were made with.
 FLAGS_STAMP := $(OUT)/flags
@@ -135,7 +139,7 @@ GPU := $(if $(WITH_CUDA),$(patsubst %.cu,$(OUT)/%,$(GPU_SRC)))
 EXAMPLES := $(patsubst examples/%.c,$(OUT)/examples/%,$(EXAMPLES_SRC))
 
 .PHONY: all tests unit quickstart test check check-unit check-gpu fuzz fuzzers lint format deps install uninstall \
-    dist clean help print-%
+    dist deb check-deb clean help print-%
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -176,7 +180,7 @@ $(OUT)/libxopclient.a: $(call obj,$(CLIENT_SRC) $(PROTO_SRC))
 
 $(OUT)/xopctl: $(call obj,$(CTL_SRC) $(REFERENCE_SRC)) $(OUT)/libxopclient.so
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient -Wl,-rpath,'$$ORIGIN:$$ORIGIN/../lib' \
+	$(Q)$(CC) $(LDFLAGS_ALL) $(filter %.o,$^) -L$(OUT) -lxopclient $(if $(CTL_RPATH),-Wl$(comma)-rpath$(comma)'$(CTL_RPATH)') \
 	    $(call pkg_libs,$(CTL_PKGS) $(CLIENT_PKGS)) -ldl -lm -o $@
 
 $(OUT)/xopd: $(call obj,$(DAEMON_SRC) $(PROTO_SRC))
@@ -357,7 +361,7 @@ lint: compile_commands.json
 format:
 	$(Q)clang-format -i $(SOURCES)
 
-## deps         install with apt what is missing (DEPS=build, test or all)
+## deps         install with apt what is missing (DEPS=build, test, all or deb)
 deps:
 	$(Q)scripts/deps.sh $(or $(DEPS),all)
 
@@ -368,18 +372,31 @@ compile_commands.json:
 	$(Q)scripts/compile_commands.sh > $@
 
 # ---- Installing ----
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+# Packages are for any GPU, unless a list is given.
+DEB_CUDA_ARCHS := $(if $(filter file,$(origin CUDA_ARCHS)),all,$(CUDA_ARCHS))
 ## install      into $(DESTDIR)$(PREFIX)
 install: all
-	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' OUT='$(OUT)' VERSION='$(VERSION)' MSGPACK='$(MSGPACK)' \
+	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' UNITDIR='$(UNITDIR)' OUT='$(OUT)' VERSION='$(VERSION)' MSGPACK='$(MSGPACK)' \
 	    BACKENDS='$(filter %/xop-cpu.so %/xop-cuda.so,$(CORE))' scripts/install.sh
 
 ## uninstall    remove what install put there
 uninstall:
-	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' scripts/install.sh --uninstall
+	$(Q)DESTDIR='$(DESTDIR)' PREFIX='$(PREFIX)' LIBDIR='$(LIBDIR)' UNITDIR='$(UNITDIR)' \
+	    scripts/install.sh --uninstall
 
-## dist         a source archive of the last commit
+## dist         a source archive of the last commit, the same bytes wherever it is made
 dist:
-	$(Q)mkdir -p $(BUILD) && git archive --prefix=xopd-$(VERSION)/ -o $(BUILD)/xopd-$(VERSION).tar.gz HEAD
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' scripts/dist.sh
+
+## deb          packages for Debian, in $(BUILD)/deb; xopd-cuda too where there is nvcc
+deb:
+	$(Q)BUILD='$(BUILD)' VERSION='$(VERSION)' NVCC='$(if $(WITH_CUDA),$(NVCC))' CUDA_ARCHS='$(DEB_CUDA_ARCHS)' \
+	    JOBS='$(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS)))' scripts/deb.sh
+
+## check-deb    build the packages; install, upgrade, remove and purge them in a Debian of their own (root)
+check-deb:
+	$(Q)BUILD='$(BUILD)' NVCC='$(if $(WITH_CUDA),$(NVCC))' CUDA_ARCHS='$(CUDA_ARCHS)' tests/packages/check.sh
 
 ## clean        remove everything that was built
 clean:

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Installs with apt what is missing: deps.sh build | test | all. Each includes the ones before it:
-# `build` is what compiling and running need, `test` what the tests need besides, `all` the tools of
-# lint, fuzzing and valgrind, and PyTorch, which operators are tested against. Debian 12 and Ubuntu
-# 24.04.
+# Installs with apt what is missing: deps.sh build | test | all | deb. Each of the first three includes
+# the ones before it: `build` is what compiling and running need, `test` what the tests need besides,
+# `all` the tools of lint, fuzzing and valgrind, and PyTorch, which operators are tested against; `deb`
+# is `build` and what packages are made and tested with. Debian 12 and Ubuntu 24.04.
 set -eu
 level=${1:-all}
 
@@ -13,12 +13,15 @@ test='libcmocka-dev python3-msgpack python3-torch python3-pip python3-setuptools
     python3-matplotlib python3-sklearn python3-yaml mypy openssl systemd haproxy'
 tools='clang libclang-rt-dev|libclang-rt-18-dev|libclang-rt-14-dev clang-format clang-tidy cppcheck
     valgrind git mandoc python3-torch'
+deb='dpkg-dev debhelper dh-python pybuild-plugin-pyproject python3-all python3-setuptools python3-wheel
+    libcmocka-dev systemd-dev|systemd lintian mmdebstrap'
 
 case $level in
 build) wanted=$build ;;
 test) wanted="$build $test" ;;
 all) wanted="$build $test $tools" ;;
-*) echo "deps.sh: build, test or all is expected, not $level" >&2; exit 64 ;;
+deb) wanted="$build $deb" ;;
+*) echo "deps.sh: build, test, all or deb is expected, not $level" >&2; exit 64 ;;
 esac
 
 installed() { dpkg-query -W -f '${db:Status-Status}\n' "$1" 2>/dev/null | grep -qx installed; }
