@@ -6,12 +6,12 @@ _xopctl() {
         -s | --server) server+=(-s "${COMP_WORDS[++i]}") ;;
         --ca | --cert | --key | --token-file) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
         --insecure-token) server+=(--insecure-token) ;;
-        ops | run | verify | bench | stats | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | ping | doctor | op | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify bench stats ping doctor help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
+    '') names='ops run verify bench stats ping doctor op help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
     ops) options='--json' ;;
     run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;
@@ -21,7 +21,12 @@ _xopctl() {
         ;;
     stats) options='--watch --json' ;;
     ping | doctor) options='--json' ;;
-    help) names='ops run verify bench stats ping doctor' ;;
+    op)
+        names='new build check install'
+        options='--c --cuda --output --arch --reference --dtype --shape --seed --no-sanitizer --json
+            --directory'
+        ;;
+    help) names='ops run verify bench stats ping doctor op' ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
@@ -33,6 +38,9 @@ _xopctl() {
         ;;
     esac
     case ${COMP_WORDS[COMP_CWORD - 1]} in
+    build | check | install | --output | --directory)
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        ;;
     --path) mapfile -t COMPREPLY < <(compgen -W 'inline shm resident' -- "$word") ;;
     --in | --grad | --out | --report) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$names" -- "$word") ;;

@@ -28,7 +28,8 @@ struct verification {
     struct verify_worst worst;
     char worst_subject[128];
     bool untried; /* an operator of the source that no case fitted */
-    bool broken;  /* the server is gone: nothing more is tried */
+    bool gone;    /* the server is */
+    bool broken;  /* nothing more is tried */
 };
 
 static const char *paint(const struct verification *v, bool good) {
@@ -68,7 +69,9 @@ static void count(struct verification *v, enum verify_outcome outcome, const cha
         return;
     }
     v->failed++;
-    v->broken |= outcome == VERIFY_BROKEN;
+    v->gone |= outcome == VERIFY_BROKEN;
+    /* A library that faults does so again, and all that is judged is that library. */
+    v->broken |= v->gone || (v->source && outcome == VERIFY_FAULTED);
     if (++*failed == 1 && !v->session->json)
         printf("%s %s\n", paint(v, false), subject);
     tell_failure(v, subject, what, sentence, *failed);
@@ -90,11 +93,14 @@ static void finish_subject(struct verification *v, const struct verify_subject *
         return;
     if (failed > MAX_SHOWN)
         printf("     and %u more\n", failed - MAX_SHOWN);
-    if (failed == 0)
+    if (failed == 0 && worst->ratio < 0)
+        printf("%s %-40s %3u cases, without values to compare with\n", paint(v, true), subject,
+               cases);
+    else if (failed == 0)
         printf("%s %-40s %3u cases, worst %.2f of the tolerance: %s[%lld] is %.9g, expected %.9g, "
                "inputs %s\n",
-               paint(v, true), subject, cases, worst->ratio < 0 ? 0 : worst->ratio, worst->operand,
-               (long long)worst->at, worst->got, worst->expected, worst->shapes);
+               paint(v, true), subject, cases, worst->ratio, worst->operand, (long long)worst->at,
+               worst->got, worst->expected, worst->shapes);
     else
         printf("     %u of %u cases failed\n", failed, cases);
 }
@@ -211,7 +217,7 @@ static void verify_subject(struct verification *v, struct verify_subject *s) {
         if (s->pass == XOP_BACKWARD && s->dtype == XOP_F64 && verify_result_dtype(s) == XOP_F64)
             difference_cases(v, s, subject, &difference, &cases, &failed);
     }
-    if (cases == 0) {
+    if (cases == 0 && !v->broken) {
         v->untried |= v->source != NULL;
         skip(v, subject, "its infer refuses the shapes of every case (--shape gives others)");
     } else {
@@ -374,7 +380,7 @@ static int verify_named(struct verification *v, json_t *list, int argc, char **a
 
 static int report(struct verification *v, json_t *ping) {
     int status = v->failed > 0 || v->untried ? 1 : 0, printed = 0;
-    if (v->broken)
+    if (v->gone)
         status = EX_UNAVAILABLE;
     if (v->session->json)
         printed = session_print_json(

@@ -65,7 +65,12 @@ struct verify_subject {
     const struct reference_setting *setting; /* NULL: defaults alone */
 };
 
-enum verify_outcome { VERIFY_PASSED, VERIFY_FAILED, VERIFY_BROKEN /* the server is gone */ };
+enum verify_outcome {
+    VERIFY_PASSED,
+    VERIFY_FAILED,
+    VERIFY_FAULTED, /* the operator ended its worker */
+    VERIFY_BROKEN   /* the server is gone */
+};
 
 /* Whether the case goes with the subject's setting. */
 bool verify_takes(const struct verify_subject *subject, const struct verify_case *what);

@@ -298,6 +298,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
                         struct verify_worst *worst, char *sentence, size_t capacity) {
     char shapes[256], shape[128];
     struct verify_worst here = {.ratio = -1};
+    bool formula = has_formula(s);
     enum xop_dtype dtype = s->pass == XOP_FORWARD ? verify_result_dtype(s) : s->dtype;
     describe_shapes(s, trial, shapes, sizeof shapes);
     if (result->nout != trial->nout) {
@@ -317,10 +318,8 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
         double growth = growth_of(s, fill, ref->terms);
         for (int64_t k = 0; k < ref->n; k++) {
             double element = value_get(&got, k);
-            double ratio = has_formula(s)
-                               ? compare(dtype, element, ref->data[k], ref->scale[k], growth)
-                           : isnan(element) ? INFINITY
-                                            : 0;
+            double ratio = !formula ? (isnan(element) ? INFINITY : -1)
+                                    : compare(dtype, element, ref->data[k], ref->scale[k], growth);
             if (ratio > here.ratio) {
                 here = (struct verify_worst){ratio, element, ref->data[k], k, "", ""};
                 snprintf(here.operand, sizeof here.operand, "%s", output_name(s, i));
@@ -332,7 +331,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
         *worst = here;
     if (here.ratio <= 1)
         return true;
-    if (!has_formula(s)) {
+    if (!formula) {
         snprintf(sentence, capacity,
                  "inputs %s: %s[%lld] is %.9g: it was not written, or is no number", shapes,
                  here.operand, (long long)here.at, here.got);
@@ -368,7 +367,10 @@ static enum verify_outcome failed(const struct verify_subject *s, const struct x
     snprintf(sentence, capacity, "inputs %s: %s: %s", shapes,
              xop_status_name(result ? result->error.status : XOP_RESOURCE_EXHAUSTED),
              result ? result->error.message : "out of memory");
-    return result && result->error.status == XOP_UNAVAILABLE ? VERIFY_BROKEN : VERIFY_FAILED;
+    enum xop_status status = result ? result->error.status : XOP_RESOURCE_EXHAUSTED;
+    return status == XOP_UNAVAILABLE    ? VERIFY_BROKEN
+           : status == XOP_DEVICE_FAULT ? VERIFY_FAULTED
+                                        : VERIFY_FAILED;
 }
 
 enum verify_outcome verify_judge(const struct verify_subject *s, const struct verify_case *what,
