@@ -41,9 +41,9 @@ enum xop_status op_open(const char *path, const struct xop_library **library,
 }
 
 static void find_facts(const char *path, struct op_facts *facts) {
-    const struct xop_library *library;
-    const struct xop_references *references;
-    if (op_open(path, &library, &references, &facts->error) != XOP_OK)
+    const struct xop_library *library = NULL;
+    const struct xop_references *references = NULL;
+    if (op_open(path, &library, &references, &facts->error) != XOP_OK || !library)
         return;
     snprintf(facts->backend, sizeof facts->backend, "%s", library->backend);
     for (uint32_t i = 0; i < library->nops && i < OP_MAX_OPS; i++) {

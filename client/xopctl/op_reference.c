@@ -219,24 +219,24 @@ const struct reference *op_reference_find(const char *name) {
         own.attrs[i] = op->attrs[i].fallback;
     find_reference(name);
     const struct xop_reference *brought = own.reference;
-    bool ranged = brought && brought->low < brought->high;
     /* Without a reference numbers are drawn where most functions have a value. */
+    double low = brought ? -2 : 0.25, high = brought ? 3 : 1;
+    if (brought && brought->low < brought->high) {
+        low = brought->low;
+        high = brought->high;
+    }
     own.made = (struct reference){.name = op->name,
                                   .nin = op->pass[XOP_FORWARD].nin,
                                   .nout = op->pass[XOP_FORWARD].nout,
                                   .broadcasts = broadcasts(op),
                                   .no_edges = !brought || brought->flags & XOP_REFERENCE_NO_EDGES,
                                   .takes = takes,
-                                  .low = ranged    ? brought->low
-                                         : brought ? -2
-                                                   : 0.25,
-                                  .high = ranged    ? brought->high
-                                          : brought ? 3
-                                                    : 1,
+                                  .low = low,
+                                  .high = high,
                                   .shape = shape,
                                   .begin = begin};
-    own.made.smooth_low = own.made.low;
-    own.made.smooth_high = own.made.high;
+    own.made.smooth_low = low;
+    own.made.smooth_high = high;
     if (op->pass[XOP_BACKWARD].launch)
         save_backward(&own.made, op);
     if (brought) {

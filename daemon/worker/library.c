@@ -85,22 +85,6 @@ static enum xop_status check_file(const char *path, struct xop_error *error) {
     return status;
 }
 
-static enum xop_status look_up(void *handle, const char *backend,
-                               const struct xop_library **library, struct xop_error *error) {
-    *library = dlsym(handle, "xop_library");
-    if (!*library)
-        return xop_fail(error, refused, "it exports no xop_library (see XOP_LIBRARY in xop/op.h)");
-    if ((*library)->abi != XOP_OP_ABI)
-        return xop_fail(error, refused, "it was built against version %u of xop/op.h, this is %u",
-                        (*library)->abi, XOP_OP_ABI);
-    if (!(*library)->backend)
-        return xop_fail(error, refused, "it does not say for which backend it is");
-    if (strcmp((*library)->backend, backend) != 0)
-        return xop_fail(error, XOP_UNIMPLEMENTED, "it is for the backend %.16s",
-                        (*library)->backend);
-    return XOP_OK;
-}
-
 static enum xop_status check_references(const struct xop_library *library,
                                         const struct xop_references *references,
                                         struct xop_error *error) {
@@ -144,10 +128,26 @@ enum xop_status library_references(void *handle, const struct xop_library *libra
     return check_references(library, *references, error);
 }
 
+static enum xop_status look_up(void *handle, const char *backend,
+                               const struct xop_library **library, struct xop_error *error) {
+    const struct xop_references *references;
+    *library = dlsym(handle, "xop_library");
+    if (!*library)
+        return xop_fail(error, refused, "it exports no xop_library (see XOP_LIBRARY in xop/op.h)");
+    if ((*library)->abi != XOP_OP_ABI)
+        return xop_fail(error, refused, "it was built against version %u of xop/op.h, this is %u",
+                        (*library)->abi, XOP_OP_ABI);
+    if (!(*library)->backend)
+        return xop_fail(error, refused, "it does not say for which backend it is");
+    if (strcmp((*library)->backend, backend) != 0)
+        return xop_fail(error, XOP_UNIMPLEMENTED, "it is for the backend %.16s",
+                        (*library)->backend);
+    return library_references(handle, *library, &references, error);
+}
+
 enum xop_status library_open(const char *directory, const char *name, const char *backend,
                              void **handle, const struct xop_library **library,
                              struct xop_error *error) {
-    const struct xop_references *references;
     char path[PATH_MAX];
     enum xop_status status;
     if (is_for_other(name, backend))
@@ -162,8 +162,6 @@ enum xop_status library_open(const char *directory, const char *name, const char
         return xop_fail(error, refused, "%.400s", why ? why : "it cannot be opened");
     }
     status = look_up(*handle, backend, library, error);
-    if (status == XOP_OK)
-        status = library_references(*handle, *library, &references, error);
     if (status != XOP_OK)
         dlclose(*handle);
     return status;
