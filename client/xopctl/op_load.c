@@ -28,8 +28,10 @@ enum xop_status op_open(const char *path, const struct xop_library **library,
     const char *name = strrchr(whole, '/') + 1, *home = dirname(directory);
     for (size_t i = 0; i < 2 && status == XOP_UNIMPLEMENTED; i++)
         status = library_open(home, name, backends[i], &handle, library, error);
-    if (status == XOP_OK)
+    if (status == XOP_OK) {
+        xop_error_clear(error); /* what the other backend had to say */
         status = library_references(handle, *library, references, error);
+    }
     if (status != XOP_OK)
         return status;
     if ((*library)->nops == 0 || !(*library)->ops)

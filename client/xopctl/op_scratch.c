@@ -170,7 +170,8 @@ static bool read_log(struct op_scratch *s) {
     return true;
 }
 
-static enum xop_status await_ready(struct op_scratch *s, struct xop_error *error) {
+static enum xop_status await_ready(struct op_scratch *s, const struct op_scratch_plan *plan,
+                                   struct xop_error *error) {
     struct pollfd ready = {.fd = s->log, .events = POLLIN};
     while (!strstr(s->text, "ready: ")) {
         int n = poll(&ready, 1, READY_LIMIT_MS);
@@ -181,6 +182,10 @@ static enum xop_status await_ready(struct op_scratch *s, struct xop_error *error
                             READY_LIMIT_MS / 1000);
         if (!read_log(s))
             return xop_fail(error, XOP_UNAVAILABLE, "its xopd ended before it was ready");
+        /* The daemon goes on trying; what a second worker says is what there is to know. */
+        if (strstr(s->text, "worker generation 2 ended"))
+            return xop_fail(error, XOP_UNAVAILABLE, "its xopd has no worker for the backend %s",
+                            plan->backend);
     }
     return XOP_OK;
 }
@@ -260,7 +265,7 @@ int op_scratch_run(struct session *session, const struct op_scratch_plan *plan) 
     if (status == XOP_OK)
         status = start_daemon(s, plan, &error);
     if (status == XOP_OK)
-        status = await_ready(s, &error);
+        status = await_ready(s, plan, &error);
     int result;
     if (status == XOP_OK) {
         result = work(session, s, plan);

@@ -202,6 +202,23 @@ def what_cannot_be_loaded_is_told_by_name():
                 assert code == 65 and "is refused" in said and expected in said, (expected, code, said)
 
 
+def a_library_is_installed_where_its_backend_is_not():
+    with Place() as place:
+        for kind in ("cuda", "cpu"):
+            library = place.library(change(open(os.path.join(HERE, "../../client/xopctl/templates/op.c")).read(),
+                                           'XOP_LIBRARY("cpu"', f'XOP_LIBRARY("{kind}"'))
+            code, _, said = place.op("install", "--directory", place.path, library)
+            assert code == 0, (kind, said)
+            if kind != "cpu" and BACKEND == "cpu":
+                # Here is no such backend, or no device for it: told, and not tried for ever.
+                code, _, said = place.op("check", library, CUDA_VISIBLE_DEVICES="")
+                assert code == 69 and ("no worker for the backend cuda" in said or "ended before" in said), (code, said)
+        library = place.library(change(open(os.path.join(HERE, "../../client/xopctl/templates/op.c")).read(),
+                                       'XOP_LIBRARY("cpu"', 'XOP_LIBRARY("tpu"'))
+        code, _, said = place.op("install", "--directory", place.path, library)
+        assert code == 65 and "it is for the backend tpu" in said, (code, said)
+
+
 def errors_of_the_compiler_have_file_and_line():
     with Place() as place:
         text = place.new()
@@ -273,6 +290,7 @@ run([the_guide_holds_command_by_command,
      each_broken_operator_is_refused,
      a_fault_ends_the_check_and_nothing_else,
      what_cannot_be_loaded_is_told_by_name,
+     a_library_is_installed_where_its_backend_is_not,
      errors_of_the_compiler_have_file_and_line,
      a_daemon_says_which_operators_bring_a_reference,
      install_replaces_whole_and_for_administrators_alone])
