@@ -111,7 +111,8 @@ $(shell mkdir -p $(OUT); \
 # ---- Sources ----
 PROTO_SRC := $(wildcard proto/*.c)
 CLIENT_SRC := $(wildcard client/lib/*.c)
-CTL_SRC := $(wildcard client/xopctl/*.c)
+# What a worker asks of a library, xopctl asks of it first.
+CTL_SRC := $(wildcard client/xopctl/*.c) daemon/worker/library.c daemon/worker/declaration.c
 REFERENCE_SRC := $(wildcard client/reference/*.c)
 SHARED_SRC := $(wildcard daemon/shared/*.c)
 DAEMON_SRC := $(wildcard daemon/*.c daemon/front/*.c daemon/worker/*.c) $(SHARED_SRC)
@@ -130,7 +131,10 @@ EXAMPLES_SRC := $(wildcard examples/*.c)
 GPU_SRC := $(wildcard tests/gpu/*.cu)
 obj = $(patsubst %,$(OUT)/obj/%.o,$(1))
 
-CORE := $(OUT)/libxopclient.so $(OUT)/libxopclient.a $(OUT)/xopctl $(OUT)/xopd $(OUT)/xop-cpu.so \
+# The headers as they are installed, for xopctl op build.
+HEADERS := $(wildcard proto/include/xop/* kernels/include/xop/*)
+INCLUDED := $(patsubst %,$(OUT)/include/xop/%,$(notdir $(HEADERS)))
+CORE := $(INCLUDED) $(OUT)/libxopclient.so $(OUT)/libxopclient.a $(OUT)/xopctl $(OUT)/xopd $(OUT)/xop-cpu.so \
     $(if $(WITH_CUDA),$(OUT)/xop-cuda.so)
 UNIT := $(patsubst tests/unit/%.c,$(OUT)/tests/%,$(UNIT_SRC))
 SYSTEM := $(patsubst tests/system/%.c,$(OUT)/tests/%,$(SYSTEM_SRC))
@@ -159,11 +163,16 @@ $(OUT)/obj/%.cu.o: %.cu $(FLAGS_STAMP)
 
 # These hold what is beside them, byte for byte.
 $(call obj,daemon/front/page.c): $(wildcard daemon/front/page/*)
+$(call obj,client/xopctl/op_new.c): $(wildcard client/xopctl/templates/*)
 
 $(call obj,$(KERNEL_SRC) $(CPU_SRC) $(wildcard tests/broken/*.c tests/faults/*.c)): EXTRA_CFLAGS := $(KERNEL_CFLAGS)
 $(call obj,$(wildcard kernels/cuda/*.c)): EXTRA_CFLAGS := -isystem $(CUDA_INCLUDE) -fvisibility=hidden
 $(call obj,kernels/cuda/built.c): EXTRA_CFLAGS += -DXOP_CUDA_MACHINE='"$(subst $(space),$(comma),$(ARCHS))"' \
     -DXOP_CUDA_PTX='"$(lastword $(ARCHS))"'
+
+$(INCLUDED): $(OUT)/include/xop/%: $(HEADERS)
+	@mkdir -p $(@D)
+	$(Q)ln -sf $(abspath $(firstword $(wildcard proto/include/xop/$* kernels/include/xop/$*))) $@
 
 $(OUT)/libxopclient.so.1: $(call obj,$(CLIENT_SRC) $(PROTO_SRC)) client/libxopclient.map
 	$(call say,LD,$@)

@@ -11,6 +11,7 @@ if [ "${1:-}" = --uninstall ]; then
     rm -f "$root/bin/xopd" "$root/bin/xopctl" "$libraries"/libxopclient.* \
         "$libraries/pkgconfig/xopclient.pc" "$root/include/xop/types.h" \
         "$root/include/xop/client.h" "$root/include/xop/op.h" \
+        "$root/include/xop/check.h" "$root/include/xop/elementwise.cuh" \
         "$root/include/xop/adapter_libevent.h" "$root"/lib/xopd/xop-*.so \
         "$root/share/bash-completion/completions/xopctl" \
         "$root/share/zsh/site-functions/_xopctl" "$root/share/xopd/grafana.json" \
@@ -38,7 +39,9 @@ done
 put 644 proto/include/xop/types.h include/xop/types.h
 put 644 client/include/xop/client.h include/xop/client.h
 put 644 client/include/xop/adapter_libevent.h include/xop/adapter_libevent.h
-put 644 kernels/include/xop/op.h include/xop/op.h
+for header in op.h check.h elementwise.cuh; do
+    put 644 "kernels/include/xop/$header" "include/xop/$header"
+done
 mkdir -p "$libraries/pkgconfig" "$units"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@LIBDIR@|$libdir|" -e "s|@VERSION@|$VERSION|" \
     -e "s|@MSGPACK@|$MSGPACK|" client/xopclient.pc.in >"$libraries/pkgconfig/xopclient.pc"

@@ -75,6 +75,8 @@ struct reference {
     bool broadcasts;
     /* Whether sums may be taken in any order, and the bound of their errors is the one for that. */
     bool any_order;
+    /* Whether edge values are left out. */
+    bool no_edges;
     /* What is tried, where the inputs' shapes depend on each other; NULL: what is usual. */
     const struct reference_case *cases;
     uint32_t ncases;
@@ -95,8 +97,11 @@ struct reference {
     /* The same where attributes decide, too; one of both is NULL. */
     bool (*shape_for)(const struct reference_setting *setting, enum xop_pass pass,
                       const struct reference_tensor *in, struct reference_tensor *out);
+    /* Told before cases of a dtype are tried; NULL: nobody needs to be. */
+    void (*begin)(enum xop_dtype dtype);
     /* Shapes of forward's inputs made from one; NULL: all have that one. */
     void (*fit)(uint32_t rank, const int64_t *like, struct reference_shape *in);
+    /* NULL: there is nothing to compare values with; results must be numbers all the same. */
     void (*forward)(const struct reference_arithmetic *arithmetic,
                     const struct reference_tensor *in, struct reference_tensor *out);
     void (*backward)(const struct reference_arithmetic *arithmetic,

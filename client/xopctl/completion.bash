@@ -6,12 +6,12 @@ _xopctl() {
         -s | --server) server+=(-s "${COMP_WORDS[++i]}") ;;
         --ca | --cert | --key | --token-file) server+=("${COMP_WORDS[i]}" "${COMP_WORDS[++i]}") ;;
         --insecure-token) server+=(--insecure-token) ;;
-        ops | run | verify | bench | stats | top | ping | doctor | help) verb=${COMP_WORDS[i]} ; break ;;
+        ops | run | verify | bench | stats | top | ping | doctor | op | help) verb=${COMP_WORDS[i]} ; break ;;
         esac
     done
     local options= names=
     case $verb in
-    '') names='ops run verify bench stats top ping doctor help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
+    '') names='ops run verify bench stats top ping doctor op help version' options='--server --ca --cert --key --token-file --insecure-token --help --version' ;;
     ops) options='--json' ;;
     run) options='--in --grad --out --attr --dtype --deadline --backward --check --no-shm --json' ;;
     verify) options='--dtype --shape --seed --reference --json' ;;
@@ -23,7 +23,12 @@ _xopctl() {
     top) options='--by --sort --interval --count --json' ;;
     ping) options='--json' ;;
     doctor) options='--config --json' ;;
-    help) names='ops run verify bench stats top ping doctor' ;;
+    op)
+        names='new build check install'
+        options='--c --cuda --output --arch --reference --dtype --shape --seed --no-sanitizer --json
+            --directory'
+        ;;
+    help) names='ops run verify bench stats top ping doctor op' ;;
     esac
     if [[ $word == -* ]]; then
         mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
@@ -35,6 +40,9 @@ _xopctl() {
         ;;
     esac
     case ${COMP_WORDS[COMP_CWORD - 1]} in
+    build | check | install | --output | --directory)
+        mapfile -t COMPREPLY < <(compgen -f -- "$word")
+        ;;
     --path) mapfile -t COMPREPLY < <(compgen -W 'inline shm resident' -- "$word") ;;
     --by) mapfile -t COMPREPLY < <(compgen -W 'operators clients' -- "$word") ;;
     --in | --grad | --out | --report | --config) mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;

@@ -7,12 +7,12 @@ for ((i = 2; i < CURRENT; i++)); do
     -s | --server) server+=(-s "${words[++i]}") ;;
     --ca | --cert | --key | --token-file) server+=(${words[i]} "${words[++i]}") ;;
     --insecure-token) server+=(--insecure-token) ;;
-    ops | run | verify | bench | stats | top | ping | doctor | help) verb=${words[i]} ; break ;;
+    ops | run | verify | bench | stats | top | ping | doctor | op | help) verb=${words[i]} ; break ;;
     esac
 done
 case $verb in
 '')
-    names=(ops run verify bench stats top ping doctor help version)
+    names=(ops run verify bench stats top ping doctor op help version)
     options=(--server --ca --cert --key --token-file --insecure-token --help --version)
     ;;
 ops) options=(--json) ;;
@@ -26,12 +26,17 @@ stats) options=(--watch --count --json) ;;
 top) options=(--by --sort --interval --count --json) ;;
 ping) options=(--json) ;;
 doctor) options=(--config --json) ;;
-help) names=(ops run verify bench stats top ping doctor) ;;
+op)
+    names=(new build check install)
+    options=(--c --cuda --output --arch --reference --dtype --shape --seed --no-sanitizer --json
+        --directory)
+    ;;
+help) names=(ops run verify bench stats top ping doctor op) ;;
 esac
 case ${words[CURRENT - 1]} in
 --path) compadd inline shm resident ; return ;;
 --by) compadd operators clients ; return ;;
---in | --grad | --out | --report | --config | --ca | --cert | --key | --token-file) _files ; return ;;
+build | check | install | --output | --directory | --in | --grad | --out | --report | --config | --ca | --cert | --key | --token-file) _files ; return ;;
 esac
 if [[ ${words[CURRENT]} == -* ]]; then
     compadd -- $options

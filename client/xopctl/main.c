@@ -7,8 +7,9 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-static const struct verb *const verbs[] = {&verb_ops,   &verb_run, &verb_verify, &verb_bench,
-                                           &verb_stats, &verb_top, &verb_ping,   &verb_doctor};
+static const struct verb *const verbs[] = {&verb_ops,   &verb_run,    &verb_verify,
+                                           &verb_bench, &verb_stats,  &verb_top,
+                                           &verb_ping,  &verb_doctor, &verb_op};
 #define VERBS (sizeof verbs / sizeof *verbs)
 
 static const struct verb *find(const char *name) {

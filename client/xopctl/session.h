@@ -27,7 +27,7 @@ struct verb {
 };
 
 extern const struct verb verb_ops, verb_run, verb_verify, verb_stats, verb_ping, verb_bench,
-    verb_doctor, verb_top;
+    verb_doctor, verb_top, verb_op;
 
 /* The exit status that a status gives: one table, documented in xopctl(1). */
 int session_exit(enum xop_status status);

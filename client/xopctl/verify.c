@@ -14,8 +14,9 @@
 
 struct verification {
     struct session *session;
-    const char *reference_name; /* NULL: the operator's own */
-    uint32_t dtypes;            /* mask; 0: all that the operator has */
+    const struct verify_source *source; /* NULL: what the command line and xopctl say */
+    const char *reference_name;         /* NULL: the operator's own */
+    uint32_t dtypes;                    /* mask; 0: all that the operator has */
     struct {
         uint32_t rank;
         int64_t shape[XOP_MAX_RANK];
@@ -26,7 +27,9 @@ struct verification {
     json_t *results, *failures, *skips;
     struct verify_worst worst;
     char worst_subject[128];
-    bool broken; /* the server is gone: nothing more is tried */
+    bool untried; /* an operator of the source that no case fitted */
+    bool gone;    /* the server is */
+    bool broken;  /* nothing more is tried */
 };
 
 static const char *paint(const struct verification *v, bool good) {
@@ -66,7 +69,9 @@ static void count(struct verification *v, enum verify_outcome outcome, const cha
         return;
     }
     v->failed++;
-    v->broken |= outcome == VERIFY_BROKEN;
+    v->gone |= outcome == VERIFY_BROKEN;
+    /* A library that faults does so again, and all that is judged is that library. */
+    v->broken |= v->gone || (v->source && outcome == VERIFY_FAULTED);
     if (++*failed == 1 && !v->session->json)
         printf("%s %s\n", paint(v, false), subject);
     tell_failure(v, subject, what, sentence, *failed);
@@ -88,11 +93,14 @@ static void finish_subject(struct verification *v, const struct verify_subject *
         return;
     if (failed > MAX_SHOWN)
         printf("     and %u more\n", failed - MAX_SHOWN);
-    if (failed == 0)
+    if (failed == 0 && worst->ratio < 0)
+        printf("%s %-40s %3u cases, without values to compare with\n", paint(v, true), subject,
+               cases);
+    else if (failed == 0)
         printf("%s %-40s %3u cases, worst %.2f of the tolerance: %s[%lld] is %.9g, expected %.9g, "
                "inputs %s\n",
-               paint(v, true), subject, cases, worst->ratio < 0 ? 0 : worst->ratio, worst->operand,
-               (long long)worst->at, worst->got, worst->expected, worst->shapes);
+               paint(v, true), subject, cases, worst->ratio, worst->operand, (long long)worst->at,
+               worst->got, worst->expected, worst->shapes);
     else
         printf("     %u of %u cases failed\n", failed, cases);
 }
@@ -198,6 +206,8 @@ static void verify_subject(struct verification *v, struct verify_subject *s) {
     char subject[128];
     snprintf(subject, sizeof subject, "%s %s %s", s->op,
              s->pass == XOP_FORWARD ? "forward" : "backward", xop_dtype_name(s->dtype));
+    if (s->reference->begin)
+        s->reference->begin(s->dtype);
     for (uint32_t i = 0; i < n && !v->broken; i++) {
         s->setting = s->reference->settings ? &s->reference->settings[i] : NULL;
         judge_cases(v, s, subject, &worst, &cases, &failed);
@@ -207,15 +217,21 @@ static void verify_subject(struct verification *v, struct verify_subject *s) {
         if (s->pass == XOP_BACKWARD && s->dtype == XOP_F64 && verify_result_dtype(s) == XOP_F64)
             difference_cases(v, s, subject, &difference, &cases, &failed);
     }
-    finish_subject(v, s, subject, cases, failed, &worst);
+    if (cases == 0 && !v->broken) {
+        v->untried |= v->source != NULL;
+        skip(v, subject, "its infer refuses the shapes of every case (--shape gives others)");
+    } else {
+        finish_subject(v, s, subject, cases, failed, &worst);
+    }
 }
 
 /* ---- One operator ---- */
 
 static void verify_op(struct verification *v, json_t *op) {
     const char *name = lookup_text(op, "name");
-    const struct reference *reference =
-        reference_find(v->reference_name ? v->reference_name : name);
+    const struct reference *reference = v->reference_name ? reference_find(v->reference_name)
+                                        : v->source       ? v->source->find(name)
+                                                          : reference_find(name);
     size_t i;
     json_t *dtype;
     uint32_t tried = 0;
@@ -250,6 +266,7 @@ static void verify_op(struct verification *v, json_t *op) {
             verify_subject(v, &s);
         }
     }
+    v->untried |= v->source && tried == 0;
     if (tried == 0)
         skip(v, name, "it has none of the dtypes asked for");
 }
@@ -339,6 +356,16 @@ static int verify_named(struct verification *v, json_t *list, int argc, char **a
             return session_fail(v->session, EX_USAGE, XOP_NOT_FOUND,
                                 "there is no operator \"%s\" (xopctl ops lists those there are)",
                                 argv[k]);
+    for (uint32_t k = 0; v->source && k < v->source->nops; k++) {
+        if (!(op = find_op(list, v->source->ops[k])))
+            return session_fail(v->session, EX_SOFTWARE, XOP_INTERNAL,
+                                "the daemon does not offer %s, although it loads",
+                                v->source->ops[k]);
+        if (!v->broken)
+            verify_op(v, op);
+    }
+    if (v->source)
+        return 0;
     if (optind == argc) {
         json_array_foreach(list, i, op) {
             if (!v->broken)
@@ -352,8 +379,8 @@ static int verify_named(struct verification *v, json_t *list, int argc, char **a
 }
 
 static int report(struct verification *v, json_t *ping) {
-    int status = v->failed > 0 ? 1 : 0, printed = 0;
-    if (v->broken)
+    int status = v->failed > 0 || v->untried ? 1 : 0, printed = 0;
+    if (v->gone)
         status = EX_UNAVAILABLE;
     if (v->session->json)
         printed = session_print_json(
@@ -370,10 +397,12 @@ static int report(struct verification *v, json_t *ping) {
     return status ? status : printed;
 }
 
-static int run(struct session *session, int argc, char **argv) {
+int verify_source(struct session *session, int argc, char **argv,
+                  const struct verify_source *source) {
     static struct verification v;
     struct xop_result *result;
     v.session = session;
+    v.source = source;
     int status = parse(&v, argc, argv);
     if (status || !session_connect(session, &status))
         return status;
@@ -405,6 +434,10 @@ static int run(struct session *session, int argc, char **argv) {
     json_decref(ping);
     json_decref(document);
     return status;
+}
+
+static int run(struct session *session, int argc, char **argv) {
+    return verify_source(session, argc, argv, NULL);
 }
 
 const struct verb verb_verify = {

@@ -36,6 +36,16 @@ void verify_case_of(const struct reference *reference, uint32_t rank, const int6
 void verify_fill(struct value *value, const struct reference *reference, enum reference_fill fill,
                  uint32_t operand, struct random *random);
 
+/* Which operators are judged, and by what, where it is not all by the references of xopctl. */
+struct verify_source {
+    const char *const *ops;
+    uint32_t nops;
+    const struct reference *(*find)(const char *op);
+};
+/* The verb verify on these, with the verb's options. Fails as well where nothing could be tried. */
+int verify_source(struct session *session, int argc, char **argv,
+                  const struct verify_source *source);
+
 /* The worst of many comparisons, and where. */
 struct verify_worst {
     double ratio; /* error over tolerance; above 1 is wrong */
@@ -55,7 +65,12 @@ struct verify_subject {
     const struct reference_setting *setting; /* NULL: defaults alone */
 };
 
-enum verify_outcome { VERIFY_PASSED, VERIFY_FAILED, VERIFY_BROKEN /* the server is gone */ };
+enum verify_outcome {
+    VERIFY_PASSED,
+    VERIFY_FAILED,
+    VERIFY_FAULTED, /* the operator ended its worker */
+    VERIFY_BROKEN   /* the server is gone */
+};
 
 /* Whether the case goes with the subject's setting. */
 bool verify_takes(const struct verify_subject *subject, const struct verify_case *what);

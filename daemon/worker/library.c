@@ -85,8 +85,52 @@ static enum xop_status check_file(const char *path, struct xop_error *error) {
     return status;
 }
 
+static enum xop_status check_references(const struct xop_library *library,
+                                        const struct xop_references *references,
+                                        struct xop_error *error) {
+    if (!references || references->abi != XOP_REFERENCE_ABI)
+        return xop_fail(error, refused, "its references are of version %u, this is %u",
+                        references ? references->abi : 0, XOP_REFERENCE_ABI);
+    if (references->list_size != sizeof(struct xop_reference) ||
+        references->call_size != sizeof(struct xop_reference_call) ||
+        references->tensor_size != sizeof(struct xop_reference_tensor))
+        return xop_fail(error, refused,
+                        "its references' structs have %u, %u and %u bytes, those here %zu, %zu and "
+                        "%zu: it was built against another xop/op.h",
+                        references->list_size, references->call_size, references->tensor_size,
+                        sizeof(struct xop_reference), sizeof(struct xop_reference_call),
+                        sizeof(struct xop_reference_tensor));
+    for (uint32_t i = 0; i < references->n; i++) {
+        const struct xop_reference *one = &references->list[i];
+        uint32_t k = 0;
+        while (k < library->nops && one->op && library->ops && library->ops[k] &&
+               library->ops[k]->abi == XOP_OP_ABI && library->ops[k]->name &&
+               strcmp(library->ops[k]->name, one->op) != 0)
+            k++;
+        if (!one->op || !one->pass[XOP_FORWARD] || k == library->nops)
+            return xop_fail(error, refused, "it has a reference for %.63s, %s",
+                            one->op ? one->op : "(unnamed)",
+                            k < library->nops ? "without forward" : "which it has not");
+    }
+    return XOP_OK;
+}
+
+enum xop_status library_references(void *handle, const struct xop_library *library,
+                                   const struct xop_references **references,
+                                   struct xop_error *error) {
+    const struct xop_references *(*function)(void);
+    *references = NULL;
+    /* ISO C knows no conversion between the two kinds of pointers; POSIX does. */
+    *(void **)&function = dlsym(handle, "xop_library_references");
+    if (!function)
+        return XOP_OK;
+    *references = function();
+    return check_references(library, *references, error);
+}
+
 static enum xop_status look_up(void *handle, const char *backend,
                                const struct xop_library **library, struct xop_error *error) {
+    const struct xop_references *references;
     *library = dlsym(handle, "xop_library");
     if (!*library)
         return xop_fail(error, refused, "it exports no xop_library (see XOP_LIBRARY in xop/op.h)");
@@ -98,7 +142,7 @@ static enum xop_status look_up(void *handle, const char *backend,
     if (strcmp((*library)->backend, backend) != 0)
         return xop_fail(error, XOP_UNIMPLEMENTED, "it is for the backend %.16s",
                         (*library)->backend);
-    return XOP_OK;
+    return library_references(handle, *library, &references, error);
 }
 
 enum xop_status library_open(const char *directory, const char *name, const char *backend,

@@ -14,4 +14,10 @@ enum xop_status library_open(const char *directory, const char *name, const char
                              void **handle, const struct xop_library **library,
                              struct xop_error *error);
 
+/* What the library is to be judged by; NULL where it brings nothing. FAILED_PRECONDITION where
+ * version or sizes are not those of this xop/op.h, or an operator is named that it has not. */
+enum xop_status library_references(void *handle, const struct xop_library *library,
+                                   const struct xop_references **references,
+                                   struct xop_error *error);
+
 #endif

@@ -57,13 +57,20 @@ enum xop_status operators_add(struct worker *worker, const struct xop_library *l
         else
             worker->nops++;
         worker->ops[at] = library->ops[i];
+        worker->referenced[at] = false;
     }
     return XOP_OK;
 }
 
 /* ---- Libraries in a directory ---- */
 
+static void mark_referenced(struct worker *worker, const struct xop_references *references) {
+    for (uint32_t i = 0; references && i < references->n; i++)
+        worker->referenced[find(worker, worker->nops, references->list[i].op)] = true;
+}
+
 static enum xop_status load_one(struct worker *worker, const char *name, struct xop_error *error) {
+    const struct xop_references *references = NULL;
     const struct xop_library *library;
     void *handle;
     enum xop_status status = library_open(worker->setup.operators_path, name, worker->api->name,
@@ -71,7 +78,11 @@ static enum xop_status load_one(struct worker *worker, const char *name, struct 
     if (status != XOP_OK)
         return status;
     status = operators_add(worker, library, error);
-    if (status != XOP_OK)
+    if (status == XOP_OK)
+        status = library_references(handle, library, &references, error);
+    if (status == XOP_OK)
+        mark_referenced(worker, references);
+    else
         dlclose(handle);
     return status;
 }
@@ -187,10 +198,11 @@ static json_t *describe_attrs(const struct xop_op *op) {
     return list;
 }
 
-static json_t *describe_op(const struct xop_op *op) {
-    return json_pack("{s:s, s:s, s:o, s:o, s:o, s:o}", "name", op->name, "doc", op->doc, "dtypes",
-                     list_dtypes(op->dtypes), "attributes", describe_attrs(op), "forward",
-                     describe_pass(op, XOP_FORWARD), "backward", describe_pass(op, XOP_BACKWARD));
+static json_t *describe_op(const struct xop_op *op, bool referenced) {
+    return json_pack("{s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "name", op->name, "doc", op->doc,
+                     "reference", (int)referenced, "dtypes", list_dtypes(op->dtypes), "attributes",
+                     describe_attrs(op), "forward", describe_pass(op, XOP_FORWARD), "backward",
+                     describe_pass(op, XOP_BACKWARD));
 }
 
 char *operators_describe(const struct worker *worker) {
@@ -198,7 +210,7 @@ char *operators_describe(const struct worker *worker) {
     char *text = NULL;
     /* An entry left out would shift the numbers by which requests name operators. */
     for (uint32_t i = 0; i < worker->nops; i++)
-        if (json_array_append_new(list, describe_op(worker->ops[i])) != 0)
+        if (json_array_append_new(list, describe_op(worker->ops[i], worker->referenced[i])) != 0)
             goto out;
     document = json_pack("{s:s, s:s, s:O}", "backend", worker->info.backend, "device",
                          worker->info.device, "operators", list);

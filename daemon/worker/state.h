@@ -125,6 +125,7 @@ struct worker {
     struct xop_device_info info;
     char fallback_reason[512];
     const struct xop_op *ops[WORKER_MAX_OPS];
+    bool referenced[WORKER_MAX_OPS]; /* a float64 reference came with it */
     uint32_t nops;
 
     struct helper *helper;

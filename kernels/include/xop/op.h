@@ -155,6 +155,71 @@ struct xop_library {
         XOP_OP_ABI, backend_name, xop_library_ops,                                                 \
         (uint32_t)(sizeof xop_library_ops / sizeof xop_library_ops[0])}
 
+/* ---- References: what `xopctl op check` judges by ---- */
+
+/* The structs below may grow, and say by their sizes what a library was built with. Version and
+ * sizes are checked when it is loaded. */
+#define XOP_REFERENCE_ABI 1
+
+struct xop_reference_tensor {
+    uint32_t rank;
+    int64_t shape[XOP_MAX_RANK];
+    int64_t n; /* elements */
+    double
+        *data; /* to be read for inputs, NULL where the shape alone is known; written for outputs */
+    /* Outputs: NaN before. Where an element is a sum or difference, the sum of the absolute values
+     * of its terms: rounding is in proportion to that, however much cancels. What stays NaN is
+     * taken for |data|. NULL for inputs. */
+    double *scale;
+    int64_t terms; /* outputs: how many terms an element sums; 1 before */
+};
+
+struct xop_reference_call {
+    const struct xop_reference_tensor *in; /* in the signature's order */
+    struct xop_reference_tensor *out;      /* shapes as `infer` gave them */
+    const struct xop_attr *attrs;          /* in the declaration's order, defaults filled in */
+    double largest;                        /* finite number of the arithmetic that is judged */
+};
+
+/* Plain loops in float64, from the formula and not from the kernel. Runs in xopctl, never in the
+ * daemon, on one thread. */
+typedef void (*xop_reference_fn)(const struct xop_reference_call *call);
+
+enum xop_reference_flags {
+    /* NaN, infinities, denormals and the largest numbers are not tried. */
+    XOP_REFERENCE_NO_EDGES = 1
+};
+
+struct xop_reference {
+    const char *op;                        /* one of the library's operators */
+    xop_reference_fn pass[XOP_PASS_COUNT]; /* backward NULL: by central differences alone */
+    double low, high;                      /* random inputs lie between; both 0: -2 and 3 */
+    uint32_t flags;
+};
+
+struct xop_references {
+    uint32_t abi;
+    uint32_t list_size, call_size, tensor_size; /* bytes of the structs above */
+    const struct xop_reference *list;
+    uint32_t n;
+};
+
+/* At file scope, once and only where there are some:
+ *     XOP_REFERENCES({"op_a", {forward, backward}, -2, 3, 0}, ...) */
+#define XOP_REFERENCES(...)                                                                        \
+    static const struct xop_reference xop_reference_list[] = {__VA_ARGS__};                        \
+    XOP_LIBRARY_EXPORT const struct xop_references *xop_library_references(void);                  \
+    const struct xop_references *xop_library_references(void) {                                    \
+        static const struct xop_references references = {                                          \
+            XOP_REFERENCE_ABI,                                                                     \
+            (uint32_t)sizeof(struct xop_reference),                                                \
+            (uint32_t)sizeof(struct xop_reference_call),                                           \
+            (uint32_t)sizeof(struct xop_reference_tensor),                                         \
+            xop_reference_list,                                                                    \
+            (uint32_t)(sizeof xop_reference_list / sizeof xop_reference_list[0])};                 \
+        return &references;                                                                        \
+    }
+
 #ifdef __cplusplus
 }
 #endif
