@@ -39,6 +39,7 @@ struct workers {
     uint64_t started_ns, killed_ns;
     uint64_t number;
     uint32_t failures; /* ends in a row, each before the worker had settled */
+    char told[512];    /* in the log, why the last that never served ended; empty: it served */
     char backend[16];  /* what `auto` decided the first time */
     char directory[CONFIG_STRING];
     struct event *control_event, *report_event, *watch, *pause;
@@ -178,12 +179,18 @@ static void on_ready(struct front *front, const void *payload, int *fds) {
     publish(front, &ready);
 }
 
+/* Whether one after the other fails to start for this reason: that is said once. */
+static bool is_told(const struct workers *w, const char *why) {
+    return !w->ready && *why && strcmp(w->told, why) == 0;
+}
+
 static void on_fault(struct front *front, const void *payload, int *fds) {
     struct seam_fault fault;
     (void)fds;
     memcpy(&fault, payload, sizeof fault);
     fault.message[sizeof fault.message - 1] = 0;
-    log_error("worker generation %llu: %s", (unsigned long long)front->workers->current->number,
+    log_write(is_told(front->workers, fault.message) ? LOG_LEVEL_DEBUG : LOG_LEVEL_ERROR,
+              "worker generation %llu: %s", (unsigned long long)front->workers->current->number,
               fault.message);
     note_fault(front->workers->current, fault.status == XOP_DEVICE_FAULT, fault.message);
     atomic_store(&front->workers->current->closed, true);
@@ -397,15 +404,19 @@ static void on_reaped(struct front *front, const struct parent_message *message)
     drain_control(front);
     explain_end(w, message->value);
     bool settled = w->ready && io_now() - w->started_ns > SETTLED_NS;
-    bool was_ready = w->ready;
+    bool was_ready = w->ready, told;
     char why[512];
     snprintf(why, sizeof why, "%s", w->current->fault);
+    told = is_told(w, why);
+    snprintf(w->told, sizeof w->told, "%s", was_ready ? "" : why);
     w->failures = settled ? 0 : w->failures + 1;
     set_ready(front, false, why);
     forget_current(front);
     if (w->stopping)
         return;
-    log_warn("worker generation %llu ended: %s", (unsigned long long)message->generation, why);
+    log_write(told ? LOG_LEVEL_DEBUG : LOG_LEVEL_WARN, "worker generation %llu ended: %s%s",
+              (unsigned long long)message->generation, why,
+              was_ready || told ? "" : "; others are tried, and this is not said of each");
     /* One that could serve and then died is likely a request's doing: the others wait for the next.
      */
     if (!was_ready || w->failures > MAX_QUICK_ENDS)

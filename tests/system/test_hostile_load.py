@@ -2,6 +2,7 @@
 """Workers that end in every way, clients that hold on to what they can, logs that nobody reads."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -87,11 +88,13 @@ def a_worker_that_never_starts_is_tried_again_until_it_does():
             f.write(b"\x7fELF nothing more")
         kept, xopd.BUILD = xopd.BUILD, build
         try:
-            daemon = Daemon(ready=False)
+            daemon = Daemon(config="[log]\nlevel = debug\n", ready=False)
         finally:
             xopd.BUILD = kept
         with daemon:
             daemon.wait_for("ended: ", 3)
+            # It is told once; what repeats is for who looks closely.
+            assert len(re.findall("warn  front: worker generation .* ended: ", daemon.log)) == 1
             client = daemon.client()
             error = raises(UNAVAILABLE, "no worker", client.run, "square_bias", [X, B])
             assert len(error.message) > 20, error.message
