@@ -273,6 +273,8 @@ static void spread_piece(void *arg, int64_t begin, int64_t end) {
         known_of(f, &known, walk.b + within * step, step, n);
         if (fold_traits[f->kind].reads_x)
             load(f, x, f->x, at, n);
+        else
+            memset(x, 0, (size_t)n * sizeof *x); /* which is not looked at */
         gradients(f, x, &known, n);
         store(f, at, x, n);
         at += n;

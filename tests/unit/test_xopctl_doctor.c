@@ -302,7 +302,8 @@ static int get_bus_id(char *id, int size, int device) {
 static int nothing(void) { return 0; }
 static int get_version(char *version, unsigned size) { return snprintf(version, size, "580") < 0; }
 static int get_handle(const char *id, void **device) {
-    return *device = &fake_persistence, strcmp(id, "0000:1B:00.0");
+    *device = &fake_persistence;
+    return strcmp(id, "0000:1B:00.0") == 0 ? 0 : 1;
 }
 static int get_errors(void *device, int type, int counter, unsigned long long *n) {
     return *n = 0, device != &fake_persistence || type != 1 || counter != 0;
