@@ -338,12 +338,13 @@ static void run_release(struct worker *worker, struct helper_job *job) {
 static void done_release(struct worker *worker, struct helper_job *job) {
     struct errand *errand = (struct errand *)job;
     complete(worker, errand);
-    entry_free(errand->memory);
+    if (errand->memory)
+        entry_free(table_remove(&worker->memories, errand->memory->asked.number));
     free(errand);
 }
 
 void memories_release(struct worker *worker, struct task *task) {
-    const struct memory_entry *entry =
+    struct memory_entry *entry =
         task->memory.number ? table_find(&worker->memories, task->memory.number) : NULL;
     if (task->memory.number == 0 || (entry && entry->busy)) {
         batch_complete(worker, task, XOP_INTERNAL,
@@ -355,7 +356,10 @@ void memories_release(struct worker *worker, struct task *task) {
     struct errand *errand = errand_new(worker, task, run_release, done_release);
     if (!errand)
         return;
-    errand->memory = table_remove(&worker->memories, task->memory.number);
+    /* It stays in the table, where nobody finds it, so that who ends meanwhile frees it. */
+    errand->memory = entry;
+    if (entry)
+        entry->busy = true;
     helper_ask(worker, &errand->job, false);
 }
 

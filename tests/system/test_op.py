@@ -155,8 +155,8 @@ def each_broken_operator_is_refused():
 
 
 def a_fault_ends_the_check_and_nothing_else():
-    if BACKEND == "cuda":
-        return
+    if BACKEND == "cuda" or os.environ.get("XOP_SAN"):
+        return  # a sanitizer makes of the signal an end of its own
     with Place() as place:
         right = place.new()
         place.build(change(right, "        T *y = (T *)call->out[0].data;",
