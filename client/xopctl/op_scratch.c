@@ -182,8 +182,8 @@ static enum xop_status await_ready(struct op_scratch *s, const struct op_scratch
                             READY_LIMIT_MS / 1000);
         if (!read_log(s))
             return xop_fail(error, XOP_UNAVAILABLE, "its xopd ended before it was ready");
-        /* The daemon goes on trying; what a second worker says is what there is to know. */
-        if (strstr(s->text, "worker generation 2 ended"))
+        /* The daemon goes on trying, and does not say so each time. */
+        if (strstr(s->text, "; others are tried"))
             return xop_fail(error, XOP_UNAVAILABLE, "its xopd has no worker for the backend %s",
                             plan->backend);
     }
