@@ -13,11 +13,8 @@ struct alive {
 };
 
 const char *alive_stuck(const struct front *front, uint64_t now, uint64_t limit_ns) {
-    for (uint32_t i = 0; i < front->nthreads; i++) {
-        uint64_t beat = atomic_load_explicit(&front->threads[i].beat_ns, memory_order_relaxed);
-        if (beat < now && now - beat > limit_ns)
-            return "an I/O thread stands still";
-    }
+    if (shared_stalled_thread(front, now, limit_ns) < front->nthreads)
+        return "an I/O thread stands still";
     return front->draining ? NULL : workers_stuck(front, now);
 }
 

@@ -19,22 +19,30 @@ void shared_info(struct front *front, struct worker_info *info) {
     pthread_mutex_unlock(&front->lock);
 }
 
-static bool has_stalled(const _Atomic uint64_t *beat_ns, uint64_t now) {
+static bool has_stalled(const _Atomic uint64_t *beat_ns, uint64_t now, uint64_t limit_ns) {
     uint64_t beat = atomic_load_explicit(beat_ns, memory_order_relaxed);
-    return beat > 0 && beat < now && now - beat > STALL_NS;
+    return beat > 0 && beat < now && now - beat > limit_ns;
+}
+
+uint32_t shared_stalled_thread(const struct front *front, uint64_t now, uint64_t limit_ns) {
+    uint32_t i = 0;
+    while (i < front->nthreads && !has_stalled(&front->threads[i].beat_ns, now, limit_ns))
+        i++;
+    return i;
 }
 
 bool shared_alive(const struct front *front, char *reason, size_t capacity) {
     uint64_t now = io_now();
-    if (has_stalled(&front->beat_ns, now)) {
+    uint32_t thread;
+    if (has_stalled(&front->beat_ns, now, STALL_NS)) {
         snprintf(reason, capacity, "the main loop stands still");
         return false;
     }
-    for (uint32_t i = 0; i < front->nthreads; i++)
-        if (has_stalled(&front->threads[i].beat_ns, now)) {
-            snprintf(reason, capacity, "I/O thread %u stands still", i);
-            return false;
-        }
+    thread = shared_stalled_thread(front, now, STALL_NS);
+    if (thread < front->nthreads) {
+        snprintf(reason, capacity, "I/O thread %u stands still", thread);
+        return false;
+    }
     reason[0] = 0;
     return true;
 }

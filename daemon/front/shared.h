@@ -80,6 +80,9 @@ void shared_info(struct front *front, struct worker_info *info);
 /* Whether requests are taken and there is a worker for them; why not otherwise. */
 bool shared_ready(struct front *front, char *reason, size_t capacity);
 
+/* The first I/O thread whose last tick is longer ago than the limit; as many as there are: none. */
+uint32_t shared_stalled_thread(const struct front *front, uint64_t now, uint64_t limit_ns);
+
 /* Whether the main thread and every I/O thread still go round; which does not, otherwise. */
 bool shared_alive(const struct front *front, char *reason, size_t capacity);
 

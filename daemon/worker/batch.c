@@ -177,6 +177,18 @@ static void unmark_launched(struct worker *worker, const struct flight *flight) 
     }
 }
 
+/* A flight is on its way (by 1), or no more (by -1). */
+static void count_flight(struct worker *worker, struct flight *flight, int by) {
+    flight->busy = by > 0;
+    worker->in_flight += (uint32_t)by;
+    if (flight->large)
+        worker->large_in_flight += (uint32_t)by;
+    if (flight->few)
+        worker->few_in_flight += (uint32_t)by;
+    if (!flight->few && !flight->large)
+        worker->crowd_in_flight += (uint32_t)by;
+}
+
 /* Submits a flight; false where the device is lost. What a group is too large for is tried one by
  * one. */
 static bool submit(struct worker *worker, struct flight *flight, struct xop_error *error) {
@@ -185,11 +197,7 @@ static bool submit(struct worker *worker, struct flight *flight, struct xop_erro
     xop_error_clear(error);
     enum xop_status status = worker->api->submit(worker->backend, &flight->group, error);
     if (status == XOP_OK) {
-        flight->busy = true;
-        worker->in_flight++;
-        worker->large_in_flight += flight->large;
-        worker->few_in_flight += flight->few;
-        worker->crowd_in_flight += !flight->few && !flight->large;
+        count_flight(worker, flight, 1);
         return true;
     }
     if (error->status != status)
@@ -358,26 +366,25 @@ static void finish_task(struct worker *worker, const struct xop_group *group, st
     batch_complete(worker, task, status, error.message, group->copy_ns, group->run_ns);
 }
 
-static uint32_t finish_flight(struct worker *worker, struct xop_group *group) {
-    struct flight *flight = group->owner;
-    for (uint32_t k = 0; k < group->ncalls; k++)
-        finish_task(worker, group, flight->tasks[k]);
-    flight->busy = false;
-    worker->in_flight--;
-    worker->large_in_flight -= flight->large;
-    worker->few_in_flight -= flight->few;
-    worker->crowd_in_flight -= !flight->few && !flight->large;
-    return group->ncalls;
-}
-
-static bool has_few(const struct xop_group *group) {
-    const struct flight *flight = group->owner;
-    return flight->few;
+/* Of those that are done and not faulty, the ones of clients with few, or the others. */
+static uint32_t finish_flights(struct worker *worker, struct xop_group *const *done, uint32_t count,
+                               bool few) {
+    uint32_t finished = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct flight *flight = done[i]->owner;
+        if (flight->few != few || done[i]->status == XOP_DEVICE_FAULT)
+            continue;
+        for (uint32_t k = 0; k < done[i]->ncalls; k++)
+            finish_task(worker, done[i], flight->tasks[k]);
+        finished += done[i]->ncalls;
+        count_flight(worker, flight, -1);
+    }
+    return finished;
 }
 
 uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *error) {
     struct xop_group *done[MAX_DONE];
-    uint32_t count = 0, finished = 0;
+    uint32_t count = 0, finished;
     *fault = false;
     if (worker->in_flight == 0)
         return 0;
@@ -385,18 +392,13 @@ uint32_t batch_finish(struct worker *worker, bool *fault, struct xop_error *erro
         *fault = true;
         return 0;
     }
-    for (uint32_t i = 0; i < count; i++)
+    finished = finish_flights(worker, done, count, true);
+    finished += finish_flights(worker, done, count, false);
+    for (uint32_t i = 0; i < count && !*fault; i++)
         if (done[i]->status == XOP_DEVICE_FAULT) {
             *error = done[i]->error;
             *fault = true;
-            return 0;
         }
-    for (uint32_t i = 0; i < count; i++)
-        if (has_few(done[i]))
-            finished += finish_flight(worker, done[i]);
-    for (uint32_t i = 0; i < count; i++)
-        if (!has_few(done[i]))
-            finished += finish_flight(worker, done[i]);
     return finished;
 }
 
