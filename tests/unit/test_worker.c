@@ -218,6 +218,26 @@ static void a_lost_device_ends_the_loop(void **state) {
     pthread_create(&front.thread, NULL, run_loop, NULL);     /* for the teardown */
 }
 
+static void what_ended_beside_a_lost_group_is_answered(void **state) {
+    uint32_t index;
+    (void)state;
+    set_hold(true);
+    for (uint32_t i = 0; i < 2; i++) {
+        fill(i, 0, 10), submit(i);
+        wait_submitted(i + 1);
+    }
+    pthread_mutex_lock(&fake.lock);
+    fake.lose_last = true;
+    fake.hold = false;
+    pthread_mutex_unlock(&fake.lock);
+    pthread_join(front.thread, NULL);
+    assert_int_equal(front.ended, XOP_DEVICE_FAULT);
+    assert_int_equal(ring_waiting(&front.lane.complete), 1);
+    assert_int_equal(next(&index)->status, XOP_OK);
+    assert_int_equal(index, 1); /* the last to start is the first that is found done */
+    pthread_create(&front.thread, NULL, run_loop, NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_request_comes_back_with_its_output, start, stop),
@@ -230,6 +250,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_is_late_is_not_launched, start, stop),
         cmocka_unit_test_setup_teardown(a_suspect_runs_with_nothing_else, start, stop),
         cmocka_unit_test_setup_teardown(a_lost_device_ends_the_loop, start, stop),
+        cmocka_unit_test_setup_teardown(what_ended_beside_a_lost_group_is_answered, start, stop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

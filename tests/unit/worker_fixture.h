@@ -121,6 +121,7 @@ static struct fake {
     uint32_t rounds;       /* times that the loop asked or polled */
     uint32_t too_many;     /* groups of more calls are refused; 0: none */
     bool hold, lose, full; /* full: refuses single calls as well */
+    bool lose_last;        /* of the groups that are done the last one has lost the device */
     uint64_t bad_index;
     uint32_t beside;             /* the most groups that were there when one came */
     uint32_t registered, mapped; /* memories of clients and of the device that it knows */
@@ -183,6 +184,8 @@ static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group 
         group->status = group->op->pass[0].launch(&l, &group->error);
         for (uint32_t c = 0; group->keeps && c < group->ncalls; c++)
             fake_keep(&group->calls[c], group->keeps[c]);
+        if (fake.lose_last && fake.n == 0)
+            group->status = xop_fail(&group->error, XOP_DEVICE_FAULT, "lost with this group");
         if (fake.bad_index)
             *group->calls[0].bad_index = fake.bad_index;
         groups[(*count)++] = group;
