@@ -36,17 +36,7 @@ static void run(const struct xop_host *host, const struct xop_call *call, enum l
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         run(host, call, grad_kind, 1);                                                             \
     }                                                                                              \
-    enum xop_status name##_cpu_forward(const struct xop_launch *launch, struct xop_error *error) { \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status name##_cpu_backward(const struct xop_launch *launch,                           \
-                                        struct xop_error *error) {                                 \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(name, name##_forward, name##_backward)
 
 ACTIVATION(sigmoid, LOOPS_SIGMOID, LOOPS_SIGMOID_GRAD)
 ACTIVATION(sigmoid_complement, LOOPS_SIGMOID_COMPLEMENT, LOOPS_SIGMOID_COMPL_GRAD)

@@ -153,16 +153,5 @@ static void run_backward(const struct xop_host *host, const struct xop_call *cal
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         run_backward(host, call, BINARY_##name);                                                   \
     }                                                                                              \
-    enum xop_status binary_##name##_cpu_forward(const struct xop_launch *launch,                   \
-                                                struct xop_error *error) {                         \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status binary_##name##_cpu_backward(const struct xop_launch *launch,                  \
-                                                 struct xop_error *error) {                        \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(binary_##name, name##_forward, name##_backward)
 #include "kernels/binary.def"

@@ -21,7 +21,6 @@ struct fold {
     enum fold_summary summary;
     struct fold_plan plan;
     const struct loops *loops;
-    const struct row_loops *rows;
     enum xop_dtype dtype;
     size_t size;
     const char *x, *y, *grad_y;
@@ -91,7 +90,7 @@ static void fold_runs(const struct fold *f, const struct unit *unit, const doubl
                 walk_next(&axis);
             }
             if (filled == CHUNK || t == unit->last) {
-                fold_run(f->summary, f->rows, strip, k, x, filled, y[k]);
+                fold_run(f->summary, f->loops->rows, strip, k, x, filled, y[k]);
                 filled = 0;
             }
         }
@@ -294,7 +293,6 @@ static void run(const struct xop_host *host, const struct xop_call *call, enum f
     struct fold f = {.kind = kind,
                      .summary = pass == XOP_FORWARD ? traits->forward : traits->backward,
                      .loops = loops_best(),
-                     .rows = row_loops_best(),
                      .dtype = call->in[FOLD_X].dtype,
                      .size = xop_dtype_size(call->in[FOLD_X].dtype),
                      .x = call->in[FOLD_X].data,
@@ -326,17 +324,7 @@ static void run(const struct xop_host *host, const struct xop_call *call, enum f
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         run(host, call, kind, XOP_BACKWARD);                                                       \
     }                                                                                              \
-    enum xop_status name##_cpu_forward(const struct xop_launch *launch, struct xop_error *error) { \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status name##_cpu_backward(const struct xop_launch *launch,                           \
-                                        struct xop_error *error) {                                 \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(name, name##_forward, name##_backward)
 
 FOLD(sum, FOLD_SUM)
 FOLD(mean, FOLD_MEAN)

@@ -16,6 +16,20 @@
 void launch_each(const struct xop_launch *launch,
                  void (*run)(const struct xop_host *host, const struct xop_call *call));
 
+/* Defines NAME_cpu_forward and NAME_cpu_backward by what each does with a call. */
+#define LAUNCH_EACH(name, forward_call, backward_call)                                             \
+    enum xop_status name##_cpu_forward(const struct xop_launch *launch, struct xop_error *error) { \
+        (void)error;                                                                               \
+        launch_each(launch, forward_call);                                                         \
+        return XOP_OK;                                                                             \
+    }                                                                                              \
+    enum xop_status name##_cpu_backward(const struct xop_launch *launch,                           \
+                                        struct xop_error *error) {                                 \
+        (void)error;                                                                               \
+        launch_each(launch, backward_call);                                                        \
+        return XOP_OK;                                                                             \
+    }
+
 enum xop_status square_bias_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status square_bias_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
 

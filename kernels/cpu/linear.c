@@ -189,14 +189,4 @@ static void backward_call(const struct xop_host *host, const struct xop_call *ca
     }
 }
 
-enum xop_status linear_cpu_forward(const struct xop_launch *launch, struct xop_error *error) {
-    (void)error;
-    launch_each(launch, forward_call);
-    return XOP_OK;
-}
-
-enum xop_status linear_cpu_backward(const struct xop_launch *launch, struct xop_error *error) {
-    (void)error;
-    launch_each(launch, backward_call);
-    return XOP_OK;
-}
+LAUNCH_EACH(linear, forward_call, backward_call)

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "kernels/cpu/binary_loops.h"
+#include "kernels/cpu/row_loops.h"
 #include "kernels/cpu/unary_loops.h"
 #include <xop/types.h>
 
@@ -41,6 +42,7 @@ struct loops {
     const char *name; /* "AVX2, FMA, F16C" */
     const struct unary_loops *unary;
     const struct binary_loops *binary;
+    const struct row_loops *rows;
     void (*f16_to_f32)(float *to, const uint16_t *from, int64_t n);
     void (*f32_to_f16)(uint16_t *to, const float *from, int64_t n);
     void (*bf16_to_f32)(float *to, const uint16_t *from, int64_t n);

@@ -135,6 +135,7 @@ static const struct loops ISA(loops) = {
     .name = ISA_TEXT,
     .unary = &ISA(unary_loops),
     .binary = &ISA(binary_loops),
+    .rows = &ISA(row_loops),
     .f16_to_f32 = ISA(f16_to_f32),
     .f32_to_f16 = ISA(f32_to_f16),
     .bf16_to_f32 = ISA(bf16_to_f32),

@@ -44,8 +44,12 @@ struct row_loops {
                       double mean_u, double mean_uh, int64_t n);
 };
 
-/* The best that this processor runs; and the i-th, best first, NULL past the last. */
-const struct row_loops *row_loops_best(void);
-const struct row_loops *row_loops_supported(uint32_t i);
+#if defined(__x86_64__)
+extern const struct row_loops row_loops_sse2, row_loops_avx2, row_loops_avx512;
+#elif defined(__aarch64__)
+extern const struct row_loops row_loops_neon;
+#else
+extern const struct row_loops row_loops_plain;
+#endif
 
 #endif

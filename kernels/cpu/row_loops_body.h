@@ -1,7 +1,6 @@
 /*
- * The loops of row_loops.h. Included by row_loops.c once for each vector extension, inside a region
- * that lets the compiler use it, with ISA(name) giving each function a name of its own. No include
- * guard.
+ * The loops of row_loops.h. Included by row_loops.c, through isa.h, once for each vector extension.
+ * No include guard.
  */
 
 /* Adds the TERM(i) for i < n to total, in lanes that the compiler keeps in vector registers, a
@@ -114,7 +113,7 @@ static void ISA(norm_grad)(double *gx, const double *x, struct row_stats stats, 
         (u[i] - mean_u - (x[i] - stats.mean) * stats.scale * mean_uh) * stats.scale;
 }
 
-static const struct row_loops ISA(row_loops) = {
+const struct row_loops ISA(row_loops) = {
     .max = ISA(max),
     .exp_sum = ISA(exp_sum),
     .sum = ISA(sum),

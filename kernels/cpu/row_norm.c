@@ -17,7 +17,6 @@
 
 struct norm {
     const struct loops *loops;
-    const struct row_loops *rows;
     enum xop_dtype dtype;
     size_t element;
     bool centered; /* layer_norm */
@@ -71,13 +70,13 @@ static struct row_stats stats_of(const struct norm *s, struct chunk *c, int64_t 
     for (int64_t i = 0; i < n && (s->centered || n <= CHUNK); i += CHUNK) {
         load(s, c->x, s->x, row * n + i, least(CHUNK, n - i));
         if (s->centered)
-            stats.mean += s->rows->sum(c->x, least(CHUNK, n - i));
+            stats.mean += s->loops->rows->sum(c->x, least(CHUNK, n - i));
     }
     stats.mean /= (double)n;
     for (int64_t i = 0; i < n; i += CHUNK) {
         if (n > CHUNK)
             load(s, c->x, s->x, row * n + i, least(CHUNK, n - i));
-        squares += s->rows->squares(c->x, stats.mean, least(CHUNK, n - i));
+        squares += s->loops->rows->squares(c->x, stats.mean, least(CHUNK, n - i));
     }
     stats.scale = 1 / sqrt(squares / (double)n + s->eps);
     return stats;
@@ -92,7 +91,7 @@ static void forward_row(const struct norm *s, struct chunk *c, int64_t row) {
         if (n > CHUNK)
             load(s, c->x, s->x, row * n + i, m);
         load_parameters(s, c, i, m);
-        s->rows->norm(c->out, c->x, stats, c->weight, c->bias, m);
+        s->loops->rows->norm(c->out, c->x, stats, c->weight, c->bias, m);
         loops_store(s->loops, s->dtype, s->out + (size_t)(row * n + i) * s->element, c->out, m);
     }
 }
@@ -116,9 +115,9 @@ static void backward_row(const struct norm *s, struct chunk *c, int64_t row, dou
             load(s, c->x, s->x, row * n + i, m);
         load(s, c->g, s->grad_y, row * n + i, m);
         load_parameters(s, c, i, m);
-        u += s->rows->norm_sums(c->out, &uh, c->x, stats, c->g, c->weight, m);
+        u += s->loops->rows->norm_sums(c->out, &uh, c->x, stats, c->g, c->weight, m);
         if (sums)
-            s->rows->norm_columns(sums + i, sums + n + i, c->x, stats, c->g, m);
+            s->loops->rows->norm_columns(sums + i, sums + n + i, c->x, stats, c->g, m);
     }
     u = s->centered ? u / (double)n : 0;
     uh /= (double)n;
@@ -129,9 +128,9 @@ static void backward_row(const struct norm *s, struct chunk *c, int64_t row, dou
             load(s, c->x, s->x, row * n + i, m);
             load(s, c->g, s->grad_y, row * n + i, m);
             load_parameters(s, c, i, m);
-            s->rows->norm_sums(c->out, &ignored, c->x, stats, c->g, c->weight, m);
+            s->loops->rows->norm_sums(c->out, &ignored, c->x, stats, c->g, c->weight, m);
         }
-        s->rows->norm_grad(c->out, c->x, stats, c->out, u, uh, m);
+        s->loops->rows->norm_grad(c->out, c->x, stats, c->out, u, uh, m);
         loops_store(s->loops, s->dtype, s->out + (size_t)(row * n + i) * s->element, c->out, m);
     }
 }
@@ -171,7 +170,6 @@ static void run_columns(void *arg, int64_t begin, int64_t end) {
 
 static struct norm norm_of(const struct xop_call *call, bool centered) {
     struct norm s = {.loops = loops_best(),
-                     .rows = row_loops_best(),
                      .dtype = call->in[ROW_NORM_X].dtype,
                      .element = xop_dtype_size(call->in[ROW_NORM_X].dtype),
                      .centered = centered,
@@ -218,17 +216,7 @@ static void backward(const struct xop_host *host, const struct xop_call *call, b
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         backward(host, call, centered);                                                            \
     }                                                                                              \
-    enum xop_status name##_cpu_forward(const struct xop_launch *launch, struct xop_error *error) { \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status name##_cpu_backward(const struct xop_launch *launch,                           \
-                                        struct xop_error *error) {                                 \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(name, name##_forward, name##_backward)
 
 NORM(layer_norm, true)
 NORM(rms_norm, false)

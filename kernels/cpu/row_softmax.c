@@ -19,7 +19,6 @@
 
 struct softmax {
     const struct loops *loops;
-    const struct row_loops *rows;
     enum xop_dtype dtype;
     size_t element;
     bool log;
@@ -51,23 +50,23 @@ static void forward_row(const struct softmax *s, int64_t at) {
 
     for (int64_t i = 0; i < n; i += CHUNK) {
         load(s, x, s->x, at + i, least(CHUNK, n - i));
-        most = s->rows->max(x, most, least(CHUNK, n - i));
+        most = s->loops->rows->max(x, most, least(CHUNK, n - i));
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         if (many)
             load(s, x, s->x, at + i, least(CHUNK, n - i));
-        sum += s->rows->exp_sum(e, x, most, least(CHUNK, n - i));
+        sum += s->loops->rows->exp_sum(e, x, most, least(CHUNK, n - i));
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = least(CHUNK, n - i);
         if (many)
             load(s, x, s->x, at + i, m);
         if (many && !s->log)
-            s->rows->exp_sum(e, x, most, m);
+            s->loops->rows->exp_sum(e, x, most, m);
         if (s->log)
-            s->rows->log_softmax(e, x, most, log(sum), m);
+            s->loops->rows->log_softmax(e, x, most, log(sum), m);
         else
-            s->rows->softmax(e, e, sum, m);
+            s->loops->rows->softmax(e, e, sum, m);
         store(s, at + i, e, m);
     }
 }
@@ -81,7 +80,7 @@ static void backward_row(const struct softmax *s, int64_t at) {
         int64_t m = least(CHUNK, n - i);
         load(s, g, s->grad_y, at + i, m);
         load(s, y, s->x, at + i, m);
-        sum += s->log ? s->rows->sum(g, m) : s->rows->dot(y, g, m);
+        sum += s->log ? s->loops->rows->sum(g, m) : s->loops->rows->dot(y, g, m);
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         int64_t m = least(CHUNK, n - i);
@@ -89,7 +88,7 @@ static void backward_row(const struct softmax *s, int64_t at) {
             load(s, g, s->grad_y, at + i, m);
             load(s, y, s->x, at + i, m);
         }
-        (s->log ? s->rows->log_softmax_grad : s->rows->softmax_grad)(g, y, g, sum, m);
+        (s->log ? s->loops->rows->log_softmax_grad : s->loops->rows->softmax_grad)(g, y, g, sum, m);
         store(s, at + i, g, m);
     }
 }
@@ -189,7 +188,6 @@ static void run_units(void *arg, int64_t begin, int64_t end) {
 static void run(const struct xop_host *host, const struct xop_call *call, bool is_log,
                 bool backward) {
     struct softmax s = {.loops = loops_best(),
-                        .rows = row_loops_best(),
                         .dtype = call->in[0].dtype,
                         .element = xop_dtype_size(call->in[0].dtype),
                         .log = is_log,
@@ -214,17 +212,7 @@ static void run(const struct xop_host *host, const struct xop_call *call, bool i
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         run(host, call, is_log, true);                                                             \
     }                                                                                              \
-    enum xop_status name##_cpu_forward(const struct xop_launch *launch, struct xop_error *error) { \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status name##_cpu_backward(const struct xop_launch *launch,                           \
-                                        struct xop_error *error) {                                 \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(name, name##_forward, name##_backward)
 
 SOFTMAX(softmax, false)
 SOFTMAX(log_softmax, true)

@@ -50,16 +50,5 @@ static void run(const struct xop_host *host, const struct xop_call *call, enum u
     static void name##_backward(const struct xop_host *host, const struct xop_call *call) {        \
         run(host, call, UNARY_##name, XOP_BACKWARD);                                               \
     }                                                                                              \
-    enum xop_status unary_##name##_cpu_forward(const struct xop_launch *launch,                    \
-                                               struct xop_error *error) {                          \
-        (void)error;                                                                               \
-        launch_each(launch, name##_forward);                                                       \
-        return XOP_OK;                                                                             \
-    }                                                                                              \
-    enum xop_status unary_##name##_cpu_backward(const struct xop_launch *launch,                   \
-                                                struct xop_error *error) {                         \
-        (void)error;                                                                               \
-        launch_each(launch, name##_backward);                                                      \
-        return XOP_OK;                                                                             \
-    }
+    LAUNCH_EACH(unary_##name, name##_forward, name##_backward)
 #include "kernels/unary.def"
