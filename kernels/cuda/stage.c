@@ -92,8 +92,7 @@ static struct stage_copy *add_copy(struct stage *stage, const struct operand *op
 
 /* Where the launch finds an operand of the host's that is not kept. */
 static enum xop_status reach_host(struct stage *stage, const struct operand *operand, char *at,
-                                  char *direct, uint64_t bytes, uint32_t *direct_operands,
-                                  struct xop_error *error) {
+                                  char *direct, uint64_t bytes, struct xop_error *error) {
     struct stage_copy *copy;
 
     if (stage->engines && bytes > COPY_SMALL) {
@@ -103,7 +102,7 @@ static enum xop_status reach_host(struct stage *stage, const struct operand *ope
     if (operand->once && direct) {
         operand->tensor->data = direct;
         stage->direct = true;
-        ++*direct_operands;
+        stage->call_reads += !operand->output;
         return XOP_OK;
     }
     copy = add_copy(stage, operand, at, direct, bytes);
@@ -114,10 +113,8 @@ static enum xop_status reach_host(struct stage *stage, const struct operand *ope
     return XOP_OK;
 }
 
-/* Counts in `direct_operands` what is reached across the bus. */
 static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
-                             const struct operand *operand, uint32_t *direct_operands,
-                             struct xop_error *error) {
+                             const struct operand *operand, struct xop_error *error) {
     struct xop_tensor *tensor = operand->tensor;
     char *at = tensor->data, *keep = operand->keep, *direct;
     const struct range *range, *kept;
@@ -131,7 +128,7 @@ static enum xop_status reach(struct stage *stage, const struct ranges *ranges,
         return fail_place(operand, "", range ? "registered for writing" : "registered", error);
     direct = direct_of(range, at);
     if (!keep && !range->on_device)
-        return reach_host(stage, operand, at, direct, bytes, direct_operands, error);
+        return reach_host(stage, operand, at, direct, bytes, error);
     if (keep) {
         kept = ranges_find(ranges, keep, bytes);
         if (!kept || !kept->on_device)
@@ -157,8 +154,8 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
     struct xop_tensor *in = stage->tensors + (size_t)i * (signature->nin + signature->nout);
     struct xop_tensor *out = in + signature->nin;
     enum xop_status status = XOP_OK;
-    uint32_t reads = 0;
 
+    stage->call_reads = 0;
     stage->calls[i] = *from;
     stage->calls[i].in = in;
     stage->calls[i].out = out;
@@ -170,11 +167,11 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
         bool needed = !(signature->in[k].flags & XOP_OPERAND_SHAPE_ONLY);
         in[k] = from->in[k];
         if (needed || (operand.keep && in[k].data))
-            status = reach(stage, ranges, &operand, &reads, error);
+            status = reach(stage, ranges, &operand, error);
         if (!needed)
             in[k].data = NULL;
     }
-    stage->reads = reads > stage->reads ? reads : stage->reads;
+    stage->reads = stage->call_reads > stage->reads ? stage->call_reads : stage->reads;
     for (uint32_t k = 0; k < signature->nout && status == XOP_OK; k++) {
         struct operand operand = {&out[k],
                                   keeps ? keeps[signature->nin + k] : NULL,
@@ -184,7 +181,7 @@ static enum xop_status plan_call(struct stage *stage, const struct ranges *range
                                   signature->out[k].name};
         out[k] = from->out[k];
         if (out[k].data)
-            status = reach(stage, ranges, &operand, &reads, error);
+            status = reach(stage, ranges, &operand, error);
     }
     return status;
 }

@@ -38,6 +38,7 @@ struct stage {
     uint64_t bytes;      /* of device memory that the group needs */
     bool direct;         /* some operand is reached across the bus */
     uint32_t reads;      /* the most inputs of one call that are */
+    uint32_t call_reads; /* those of the call that is being planned */
     bool engines;        /* large operands are for the copy engines alone, which reach everything */
     bool indices;        /* the group has an index operand to be checked */
     uint64_t *bad_index; /* pinned; what comes back for each call */
