@@ -374,9 +374,6 @@ static void adopted(struct memory *memory, const struct seam_result *result) {
     memory->state = result->status == XOP_RESOURCE_EXHAUSTED ? MEMORY_UNKNOWN : MEMORY_BROKEN;
     xop_fail(&memory->error, (enum xop_status)result->status, "%s", result->message);
     fail_waiters(memory, memory->error.status, memory->error.message);
-    /* One that never could be used was not attached: its id is free again. */
-    if (memory->connection && memory->whole == 0)
-        memory_detach(memory);
     if (memory->arena)
         remove_slab(memory);
 }

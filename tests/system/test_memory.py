@@ -9,9 +9,9 @@ import tempfile
 
 import numpy as np
 
-from xopd import (ABORTED, ALREADY_EXISTS, Client, Daemon, FAILED_PRECONDITION, INVALID_ARGUMENT,
-                  Memory, NAMES, NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED, F_ADD_SEALS,
-                  SEAL_SHRINK, operands, raises, run, tensors)
+from xopd import (ABORTED, ALREADY_EXISTS, CANCELLED, Client, Daemon, FAILED_PRECONDITION,
+                  INVALID_ARGUMENT, Memory, NAMES, NOT_FOUND, PERMISSION_DENIED,
+                  RESOURCE_EXHAUSTED, F_ADD_SEALS, SEAL_SHRINK, operands, raises, run, tensors)
 
 RNG = np.random.default_rng(11)
 MIB = 1 << 20
@@ -218,6 +218,26 @@ def it_is_there_again_after_the_workers_death():
             assert np.array_equal(y, x * x + x[0])
 
 
+def an_attach_that_failed_attached_nothing():
+    with Daemon(config="[watchdog]\nheartbeat_ms = 60000\n") as daemon:
+        client, memory, n = daemon.client(), Memory(4096), 16
+        worker = daemon.worker()
+        os.kill(worker, signal.SIGSTOP)
+        client.send_with([memory.descriptor], {"type": "attach", "id": 1000, "memory": 1,
+                                               "length": 4096, "write": True})
+        client.request("cancel", target=1000)
+        answers = [client.answer()[0] for _ in range(2)]
+        assert {h["id"]: h.get("status", 0) for h in answers}[1000] == CANCELLED, answers
+        client.send_with([memory.descriptor], {"type": "attach", "id": 1001, "memory": 1,
+                                               "length": 4096, "write": True})
+        os.kill(worker, signal.SIGCONT)
+        ok(client, 1001)
+        x, y = memory.array(0, n), memory.array(1024, n)
+        x[:] = RNG.standard_normal(n)
+        ok(client, forward(client, "square_bias", [at(1, 0, n), at(1, 0, n)], [at(1, 1024, n)]))
+        assert np.array_equal(y, x * x + x)
+
+
 def empty_tensors_in_it_are_as_good_after_the_workers_death():
     with Daemon() as daemon:
         client, memory = daemon.client(), Memory(MIB)
@@ -303,6 +323,7 @@ run([inputs_and_outputs_lie_in_it,
      memory_is_a_connections_own,
      quotas_hold,
      it_is_there_again_after_the_workers_death,
+     an_attach_that_failed_attached_nothing,
      empty_tensors_in_it_are_as_good_after_the_workers_death,
      a_client_that_goes_away_with_requests_in_flight_harms_nobody,
      descriptors_that_nobody_asked_for_are_closed,
