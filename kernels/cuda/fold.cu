@@ -29,15 +29,25 @@ struct fold_job {
     struct shape_axis kept[XOP_MAX_RANK], axis[XOP_MAX_RANK];
 };
 
-/* The offset in x of a position counted in C order over some axes. */
-static __device__ int64_t fold_offset(const struct shape_axis *axis, uint32_t n, int64_t position) {
+/* Over several axes. Out of line: each summary would have it inlined FOLD_UNROLL times otherwise,
+ * and the divisions take the compiler minutes. */
+static __device__ __noinline__ int64_t fold_offset_over(const struct shape_axis *axis, uint32_t n,
+                                                        int64_t position) {
     int64_t offset = 0;
+#pragma unroll 1
     for (uint32_t i = n; i-- > 1;) {
         element_quotient split = element_divide(position, axis[i].size);
         offset += split.rest * axis[i].stride;
         position = split.quotient;
     }
-    return n > 0 ? offset + position * axis[0].stride : 0;
+    return offset + position * axis[0].stride;
+}
+
+/* The offset in x of a position counted in C order over some axes. */
+static __device__ int64_t fold_offset(const struct shape_axis *axis, uint32_t n, int64_t position) {
+    if (n <= 1)
+        return n > 0 ? position * axis[0].stride : 0;
+    return fold_offset_over(axis, n, position);
 }
 
 template <class T> struct fold_task {
