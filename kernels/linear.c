@@ -1,12 +1,5 @@
 #include "kernels/linear.h"
 
-/* A library may cut a long sum into pieces that different multiprocessors compute and keep up to so
- * many of them for each element, in f32; more than the maximum never paid (32 MiB is what NVIDIA
- * recommends for its largest devices). */
-#define PIECES 16
-#define LEAST_WORKSPACE (INT64_C(1) << 20)
-#define MOST_WORKSPACE (INT64_C(32) << 20)
-
 static const char doc[] =
     "`linear` is a fully connected layer, as `torch.nn.functional.linear`.\n"
     "\n"
@@ -25,7 +18,7 @@ static const char doc[] =
     "Backward needs `x` and `w`; `b` is not needed.\n"
     "\n"
     "f16 and bf16 are multiplied and summed in f32, and a result is rounded once; f32 is\n"
-    "computed in f32 throughout (TF32 is not used) and f64 in f64. The order of a sum\n"
+    "computed in f32 throughout (unless `allow_tf32`) and f64 in f64. The order of a sum\n"
     "depends on the shapes and on the library that computes it (cuBLASLt on CUDA, OpenBLAS\n"
     "or loops of xopd's own on the CPU), so that the last digits differ from one to the\n"
     "other, within the bound for any order of n terms: |error| <= n u / (1 - n u) times the\n"
@@ -45,11 +38,6 @@ static const char doc[] =
 static uint64_t bytes_of(const struct xop_tensor *tensor) {
     uint64_t bytes;
     return xop_tensor_bytes(tensor, &bytes) ? bytes : 0;
-}
-
-static int64_t saturated_product(int64_t a, int64_t b) {
-    int64_t product;
-    return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
 
 /* The product of all dimensions but the last. */
@@ -74,29 +62,62 @@ void linear_bias_sum(const struct linear_size *size, enum xop_dtype dtype,
     shape_reduce(&b, &grad_y, sum);
 }
 
-static int64_t product_workspace(int64_t rows, int64_t columns) {
-    int64_t bytes = saturated_product(saturated_product(rows, columns), PIECES * sizeof(float));
-    bytes = bytes < MOST_WORKSPACE ? (bytes + 255) / 256 * 256 : MOST_WORKSPACE;
-    return bytes > LEAST_WORKSPACE ? bytes : LEAST_WORKSPACE;
+void linear_product(const struct xop_call *call, enum xop_pass pass, int result,
+                    struct product *p) {
+    const struct xop_tensor *x = &call->in[LINEAR_X], *w = &call->in[LINEAR_W];
+    const struct xop_tensor *third = &call->in[LINEAR_B]; /* or grad_y */
+    struct linear_size size;
+
+    linear_measure(call, &size);
+    *p = (struct product){.dtype = x->dtype, .rows = size.rows};
+    product_options(p, call->attrs);
+    if (pass == XOP_FORWARD) { /* x w^T */
+        p->columns = size.out;
+        p->inner = size.in;
+        p->b_transposed = true;
+        p->a = x->data;
+        p->b = w->data;
+        p->bias = third->data;
+    } else if (result == LINEAR_GRAD_X) { /* grad_y w */
+        p->columns = size.in;
+        p->inner = size.out;
+        p->a = third->data;
+        p->b = w->data;
+    } else { /* grad_y^T x */
+        p->rows = size.out;
+        p->columns = size.in;
+        p->inner = size.rows;
+        p->a_transposed = true;
+        p->a = third->data;
+        p->b = x->data;
+    }
+}
+
+static uint64_t product_bytes(const struct xop_call *call, enum xop_pass pass, int result) {
+    struct product product;
+    struct product_cut cut;
+    linear_product(call, pass, result, &product);
+    product_cut_of(&product, &cut);
+    return cut.library_bytes;
 }
 
 void linear_workspace_plan(const struct xop_call *call, enum xop_pass pass,
                            struct linear_workspace *workspace) {
     struct linear_size size;
     struct shape_reduction sum;
-    int64_t x, w;
+    uint64_t x, w;
 
-    linear_measure(call, &size);
     if (pass == XOP_FORWARD) {
         workspace->sum_bytes = 0;
-        workspace->product_bytes = (uint64_t)product_workspace(size.rows, size.out);
+        workspace->product_bytes = product_bytes(call, pass, LINEAR_Y);
         return;
     }
-    x = product_workspace(size.rows, size.in);
-    w = product_workspace(size.out, size.in);
+    x = product_bytes(call, pass, LINEAR_GRAD_X);
+    w = product_bytes(call, pass, LINEAR_GRAD_W);
+    linear_measure(call, &size);
     linear_bias_sum(&size, call->in[LINEAR_X].dtype, &sum);
     workspace->sum_bytes = shape_reduction_workspace(&sum);
-    workspace->product_bytes = (uint64_t)(x > w ? x : w);
+    workspace->product_bytes = x > w ? x : w;
 }
 
 static enum xop_status same_dtype(const char *name, const struct xop_tensor *tensor,
@@ -137,8 +158,11 @@ static enum xop_status infer_y(const struct xop_tensor *x, const struct xop_tens
     return XOP_OK;
 }
 
-static uint64_t product_flops(const struct linear_size *size) {
-    return 2 * (uint64_t)saturated_product(saturated_product(size->rows, size->in), size->out);
+/* Of each product: all have the same factors. */
+static uint64_t flops_of(const struct xop_call *call, enum xop_pass pass) {
+    struct product product;
+    linear_product(call, pass, LINEAR_Y, &product);
+    return product_flops(&product);
 }
 
 static enum xop_status forward_infer(const struct xop_call *call, struct xop_plan *plan,
@@ -146,7 +170,6 @@ static enum xop_status forward_infer(const struct xop_call *call, struct xop_pla
     const struct xop_tensor *x = &call->in[LINEAR_X], *w = &call->in[LINEAR_W];
     const struct xop_tensor *b = &call->in[LINEAR_B];
     char b_text[SHAPE_TEXT], w_text[SHAPE_TEXT];
-    struct linear_size size;
     enum xop_status status = infer_y(x, w, &plan->out[0], error);
 
     if (status == XOP_OK && b->dtype != XOP_DTYPE_NONE) {
@@ -158,9 +181,8 @@ static enum xop_status forward_infer(const struct xop_call *call, struct xop_pla
     }
     if (status != XOP_OK)
         return status;
-    linear_measure(call, &size);
     plan->bytes = bytes_of(x) + bytes_of(w) + bytes_of(b) + bytes_of(&plan->out[0]);
-    plan->flops = product_flops(&size);
+    plan->flops = flops_of(call, XOP_FORWARD);
     return XOP_OK;
 }
 
@@ -189,7 +211,7 @@ static enum xop_status backward_infer(const struct xop_call *call, struct xop_pl
     plan->out[LINEAR_GRAD_B] = (struct xop_tensor){x->dtype, 1, {size.out}, NULL};
     plan->workspace_bytes = workspace.sum_bytes;
     plan->bytes = 2 * (bytes_of(x) + bytes_of(w)) + bytes_of(grad_y);
-    plan->flops = product_flops(&size) > UINT64_MAX / 4 ? UINT64_MAX / 2 : 2 * product_flops(&size);
+    plan->flops = 2 * flops_of(call, XOP_BACKWARD);
     return XOP_OK;
 }
 
@@ -216,6 +238,7 @@ static enum xop_status backward_workspace_infer(const struct xop_call *call, str
     return XOP_OK;
 }
 
+static const struct xop_attr_spec attrs[] = {PRODUCT_ATTRS};
 static const struct xop_operand forward_in[] = {
     {.name = "x", .doc = "what is multiplied, of shape (..., in)"},
     {.name = "w", .doc = "the weight, of shape (out, in)"},
@@ -237,7 +260,8 @@ static const struct xop_operand backward_out[] = {
 
 #define LINEAR(its_forward_infer, its_backward_infer)                                              \
     {                                                                                              \
-        .abi = XOP_OP_ABI, .name = "linear", .doc = doc, .dtypes = XOP_FLOATS, .pass = {           \
+        .abi = XOP_OP_ABI, .name = "linear", .doc = doc, .dtypes = XOP_FLOATS, .attrs = attrs,     \
+        .nattrs = PRODUCT_NATTRS, .pass = {                                                        \
             {.in = forward_in,                                                                     \
              .out = forward_out,                                                                   \
              .nin = 3,                                                                             \

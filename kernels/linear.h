@@ -5,6 +5,7 @@
 #ifndef KERNELS_LINEAR_H
 #define KERNELS_LINEAR_H
 
+#include "kernels/product.h"
 #include "kernels/shape.h"
 #include <xop/op.h>
 
@@ -17,7 +18,7 @@ extern "C" {
 extern const struct xop_op linear_declaration, linear_workspace_declaration;
 
 enum linear_operand { LINEAR_X = 0, LINEAR_W = 1, LINEAR_B = 2, LINEAR_GRAD_Y = 2 };
-enum linear_gradient { LINEAR_GRAD_X = 0, LINEAR_GRAD_W = 1, LINEAR_GRAD_B = 2 };
+enum linear_result { LINEAR_Y = 0, LINEAR_GRAD_X = 0, LINEAR_GRAD_W = 1, LINEAR_GRAD_B = 2 };
 
 /* x is (rows, in), w is (out, in) and y is (rows, out), whatever the leading dimensions of x. */
 struct linear_size {
@@ -26,6 +27,10 @@ struct linear_size {
 
 /* Of a call that infer has accepted. */
 void linear_measure(const struct xop_call *call, struct linear_size *size);
+
+/* The product that gives y, grad_x or grad_w, all but c. */
+void linear_product(const struct xop_call *call, enum xop_pass pass, int result,
+                    struct product *product);
 
 /* How grad_y is summed to grad_b. Its partial sums come first in backward's workspace. */
 void linear_bias_sum(const struct linear_size *size, enum xop_dtype dtype,
