@@ -31,6 +31,7 @@
 #include "kernels/cpu/row.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/matmul.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -57,6 +58,8 @@ static const struct registry_launch table[] = {
     {&bose_einstein_declaration, bose_einstein_cpu_forward, bose_einstein_cpu_backward,
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
     {&linear_declaration, linear_cpu_forward, linear_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&matmul_declaration, matmul_cpu_forward, matmul_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
     {&cast_declaration, cast_cpu_forward, cast_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #define UNARY(name, ...)                                                                           \

@@ -36,6 +36,9 @@ enum xop_status square_bias_cpu_backward(const struct xop_launch *launch, struct
 enum xop_status linear_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status linear_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
 
+enum xop_status matmul_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status matmul_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
+
 enum xop_status sigmoid_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_complement_cpu_forward(const struct xop_launch *launch,
