@@ -24,10 +24,12 @@
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
+#include "kernels/cuda/product.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/matmul.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -56,6 +58,8 @@ static const struct registry_launch table[] = {
     {&bose_einstein_declaration, bose_einstein_cuda_forward, bose_einstein_cuda_backward,
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&linear_workspace_declaration, linear_cuda_forward, linear_cuda_backward,
+     LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
+    {&matmul_workspace_declaration, matmul_cuda_forward, matmul_cuda_backward,
      LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
     {&cast_declaration, cast_cuda_forward, cast_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
@@ -95,9 +99,9 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
-        linear_preload, softmax_preload,       row_norm_preload,       fold_preload};
+        copy_preload,    probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,    unary_forward_preload, unary_backward_preload, binary_preload,
+        product_preload, softmax_preload,       row_norm_preload,       fold_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -16,10 +16,13 @@ extern "C" {
 enum xop_status square_bias_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status square_bias_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 
-/* Calls of linear that a launch takes: each has its own workspace. */
+/* Calls of linear and of matmul that a launch takes: each has its own workspace. */
 #define LAUNCH_CUDA_MAX_PRODUCTS 8u
 enum xop_status linear_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status linear_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+
+enum xop_status matmul_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status matmul_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 
 enum xop_status sigmoid_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
@@ -60,7 +63,6 @@ enum xop_status unary_forward_preload(struct xop_error *error);
 enum xop_status unary_backward_preload(struct xop_error *error);
 enum xop_status binary_preload(struct xop_error *error);
 enum xop_status square_bias_preload(struct xop_error *error);
-enum xop_status linear_preload(struct xop_error *error);
 enum xop_status copy_preload(struct xop_error *error);
 enum xop_status probe_preload(struct xop_error *error);
 

@@ -28,6 +28,7 @@
     X(cublasLtMatmulDescSetAttribute)                                                              \
     X(cublasLtMatrixLayoutCreate)                                                                  \
     X(cublasLtMatrixLayoutDestroy)                                                                 \
+    X(cublasLtMatrixLayoutSetAttribute)                                                            \
     X(cublasLtMatmulPreferenceCreate)                                                              \
     X(cublasLtMatmulPreferenceDestroy)                                                             \
     X(cublasLtMatmulPreferenceSetAttribute)                                                        \
@@ -196,10 +197,11 @@ static enum xop_status ready(struct xop_error *error) {
 /* What the library's choice depends on. Compared as bytes, so it is zeroed before it is filled. */
 struct key {
     int64_t rows, columns, inner;
+    int64_t batch, step_a, step_b, step_c;
     uint64_t workspace_bytes;
-    int32_t dtype;
+    int32_t dtype, c_dtype;
     uint16_t alignment[4]; /* of a, b, c and the bias */
-    uint8_t a_transposed, b_transposed, adds, bias;
+    uint8_t a_transposed, b_transposed, adds, bias, allow_tf32, any_order;
 };
 
 /* A choice that was made. The library's matrices are column-major, so that what it multiplies is
@@ -217,8 +219,9 @@ struct choice {
 
 static struct choice choices[CHOICES];
 
-static uint16_t alignment_of(const void *address) {
-    uintptr_t at = (uintptr_t)address | 256;
+/* Of matrices that begin there, and at every so many bytes. */
+static uint16_t alignment_of(const void *address, int64_t step, enum xop_dtype dtype) {
+    uintptr_t at = (uintptr_t)address | (uintptr_t)step * xop_dtype_size(dtype) | 256;
     return (uint16_t)(at & -at);
 }
 
@@ -228,16 +231,25 @@ static struct key key_of(const struct lt_product *p) {
     key.rows = p->rows;
     key.columns = p->columns;
     key.inner = p->inner;
+    key.batch = p->batch;
+    if (p->batch > 1) { /* else they say nothing */
+        key.step_a = p->step_a;
+        key.step_b = p->step_b;
+        key.step_c = p->step_c;
+    }
     key.workspace_bytes = p->workspace_bytes;
     key.dtype = (int32_t)p->dtype;
-    key.alignment[0] = alignment_of(p->a);
-    key.alignment[1] = alignment_of(p->b);
-    key.alignment[2] = alignment_of(p->c);
-    key.alignment[3] = alignment_of(p->bias);
+    key.c_dtype = (int32_t)p->c_dtype;
+    key.alignment[0] = alignment_of(p->a, key.step_a, p->dtype);
+    key.alignment[1] = alignment_of(p->b, key.step_b, p->dtype);
+    key.alignment[2] = alignment_of(p->c, key.step_c, p->c_dtype);
+    key.alignment[3] = alignment_of(p->bias, 0, p->dtype);
     key.a_transposed = p->a_transposed;
     key.b_transposed = p->b_transposed;
     key.adds = p->adds;
     key.bias = p->bias != NULL;
+    key.allow_tf32 = p->allow_tf32 && p->dtype == XOP_F32;
+    key.any_order = p->any_order;
     return key;
 }
 
@@ -273,23 +285,43 @@ static cudaDataType_t type_of(enum xop_dtype dtype) {
 
 #define SET_PRODUCT(error, product, attribute, value)                                              \
     CHECK_LT(error, lt.cublasLtMatmulDescSetAttribute(product, attribute, &(value), sizeof(value)))
+#define SET_LAYOUT(error, layout, attribute, value)                                                \
+    CHECK_LT(error, lt.cublasLtMatrixLayoutSetAttribute(layout, attribute, &(value), sizeof(value)))
 #define SET_PREFERENCE(error, preference, attribute, value)                                        \
     CHECK_LT(error, lt.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &(value),       \
                                                             sizeof(value)))
 
+/* A matrix as the library sees it, and how it repeats. */
+static enum xop_status lay_out(const struct lt_product *p, enum xop_dtype dtype, uint64_t rows,
+                               uint64_t columns, int64_t step, cublasLtMatrixLayout_t *layout,
+                               struct xop_error *error) {
+    int32_t batch = (int32_t)p->batch;
+    enum xop_status status = CHECK_LT(
+        error, lt.cublasLtMatrixLayoutCreate(layout, type_of(dtype), rows, columns, (int64_t)rows));
+    if (status == XOP_OK && p->batch > 1)
+        status = SET_LAYOUT(error, *layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, batch);
+    if (status == XOP_OK && p->batch > 1)
+        status = SET_LAYOUT(error, *layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, step);
+    return status;
+}
+
+static cublasComputeType_t computed_in(const struct lt_product *p) {
+    if (p->dtype == XOP_F64)
+        return CUBLAS_COMPUTE_64F;
+    return p->dtype == XOP_F32 && p->allow_tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
 /* Every call that matters to later requests is checked here, before the heuristics are asked. */
 static enum xop_status describe(const struct lt_product *p, struct choice *choice,
                                 struct xop_error *error) {
-    bool doubles = p->dtype == XOP_F64;
-    cublasComputeType_t compute = doubles ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
     cublasOperation_t first = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasOperation_t second = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = p->bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
     uint64_t rows = (uint64_t)p->rows, columns = (uint64_t)p->columns, inner = (uint64_t)p->inner;
     uint64_t b_width = p->b_transposed ? inner : columns, a_width = p->a_transposed ? rows : inner;
     enum xop_status status =
-        CHECK_LT(error, lt.cublasLtMatmulDescCreate(&choice->product, compute,
-                                                    doubles ? CUDA_R_64F : CUDA_R_32F));
+        CHECK_LT(error, lt.cublasLtMatmulDescCreate(&choice->product, computed_in(p),
+                                                    p->dtype == XOP_F64 ? CUDA_R_64F : CUDA_R_32F));
 
     if (status == XOP_OK)
         status = SET_PRODUCT(error, choice->product, CUBLASLT_MATMUL_DESC_TRANSA, first);
@@ -300,21 +332,18 @@ static enum xop_status describe(const struct lt_product *p, struct choice *choic
     if (status == XOP_OK && p->bias)
         status = SET_PRODUCT(error, choice->product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p->bias);
     if (status == XOP_OK)
-        status = CHECK_LT(error, lt.cublasLtMatrixLayoutCreate(
-                                     &choice->b, type_of(p->dtype), b_width,
-                                     p->b_transposed ? columns : inner, (int64_t)b_width));
+        status = lay_out(p, p->dtype, b_width, p->b_transposed ? columns : inner, p->step_b,
+                         &choice->b, error);
     if (status == XOP_OK)
-        status = CHECK_LT(
-            error, lt.cublasLtMatrixLayoutCreate(&choice->a, type_of(p->dtype), a_width,
-                                                 p->a_transposed ? inner : rows, (int64_t)a_width));
+        status = lay_out(p, p->dtype, a_width, p->a_transposed ? inner : rows, p->step_a,
+                         &choice->a, error);
     if (status == XOP_OK)
-        status = CHECK_LT(error, lt.cublasLtMatrixLayoutCreate(&choice->c, type_of(p->dtype),
-                                                               columns, rows, p->columns));
+        status = lay_out(p, p->c_dtype, columns, rows, p->step_c, &choice->c, error);
     return status;
 }
 
 /* Sums that are cut into pieces are put together in the type computed in, not in the result's, and
- * in an order of their own, not in that in which the pieces are done. */
+ * in an order of their own, not in that in which the pieces are done, unless any order does. */
 static enum xop_status prefer(const struct key *key, cublasLtMatmulPreference_t preference,
                               struct xop_error *error) {
     static const cublasLtMatmulPreferenceAttributes_t attributes[] = {
@@ -328,7 +357,7 @@ static enum xop_status prefer(const struct key *key, cublasLtMatmulPreference_t 
     enum xop_status status = SET_PREFERENCE(
         error, preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, key->workspace_bytes);
 
-    if (status == XOP_OK)
+    if (status == XOP_OK && !key->any_order)
         status =
             SET_PREFERENCE(error, preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, schemes);
     for (size_t i = 0; status == XOP_OK && i < sizeof alignments / sizeof *alignments; i++)

@@ -21,14 +21,18 @@ extern "C" {
 
 /* c (rows, columns) = a (rows, inner) b (inner, columns), row-major and dense, no size 0. Where one
  * is transposed, what is stored is its transpose. All in device memory, of one floating dtype; f16
- * and bf16 are summed in f32, f32 without TF32, f64 in f64. */
+ * and bf16 are summed in f32, f32 without TF32 unless that is allowed, f64 in f64. `batch` of them,
+ * 1 or more, each so many elements after the one before (0: the same one). */
 struct lt_product {
-    enum xop_dtype dtype;
+    enum xop_dtype dtype, c_dtype; /* f16 and bf16 may give an f32 c */
     int64_t rows, columns, inner;
     bool a_transposed, b_transposed;
-    bool adds; /* to what is in c; not with a bias */
+    bool adds;       /* to what is in c; not with a bias */
+    bool allow_tf32; /* f32 alone heeds it */
+    bool any_order;  /* the library need not give the same bits again */
+    int64_t batch, step_a, step_b, step_c;
     const void *a, *b;
-    const void *bias; /* columns elements, added to every row; or NULL */
+    const void *bias; /* columns elements, added to every row; or NULL; not with a batch */
     void *c;
     void *workspace; /* multiple of 256; nothing else may use it until the stream is through */
     uint64_t workspace_bytes;
