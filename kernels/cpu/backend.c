@@ -32,6 +32,7 @@
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/matmul.h"
+#include "kernels/optimizer.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -61,6 +62,9 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP},
     {&matmul_declaration, matmul_cpu_forward, matmul_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+    {&sgd_declaration, sgd_cpu_forward, NULL, LAUNCH_MAX_GROUP, 0},
+    {&adam_declaration, adam_cpu_forward, NULL, LAUNCH_MAX_GROUP, 0},
+    {&adamw_declaration, adamw_cpu_forward, NULL, LAUNCH_MAX_GROUP, 0},
     {&cast_declaration, cast_cpu_forward, cast_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #define UNARY(name, ...)                                                                           \
     {&unary_declarations[UNARY_##name], unary_##name##_cpu_forward, unary_##name##_cpu_backward,   \

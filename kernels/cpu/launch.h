@@ -39,6 +39,10 @@ enum xop_status linear_cpu_backward(const struct xop_launch *launch, struct xop_
 enum xop_status matmul_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status matmul_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
 
+enum xop_status sgd_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status adam_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status adamw_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+
 enum xop_status sigmoid_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_complement_cpu_forward(const struct xop_launch *launch,
