@@ -17,7 +17,8 @@ static const struct reference *const all[] = {
     &reference_pow,           &reference_maximum,   &reference_minimum,
     &reference_sum,           &reference_mean,      &reference_max,
     &reference_min,           &reference_prod,      &reference_logsumexp,
-    &reference_var,           &reference_matmul,
+    &reference_var,           &reference_matmul,    &reference_sgd,
+    &reference_adam,          &reference_adamw,
 };
 
 const struct reference *reference_at(uint32_t n) {

@@ -21,7 +21,7 @@ struct reference_tensor {
 };
 
 /* Values of an operator's attributes; one that is not named has its default. */
-#define REFERENCE_ATTRS 4
+#define REFERENCE_ATTRS 5
 struct reference_setting {
     struct xop_attr attr[REFERENCE_ATTRS];
     uint32_t nattrs;
@@ -55,7 +55,7 @@ struct reference_shape {
     int64_t shape[XOP_MAX_RANK];
 };
 
-#define REFERENCE_CASE_INPUTS 4
+#define REFERENCE_CASE_INPUTS 5
 
 /* Shapes of forward's inputs, comma-separated; "" is a scalar, NULL an input that is missing. */
 struct reference_case {
@@ -122,6 +122,6 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
-    reference_var, reference_matmul;
+    reference_var, reference_matmul, reference_sgd, reference_adam, reference_adamw;
 
 #endif

@@ -246,6 +246,8 @@ static void verify_op(struct verification *v, json_t *op) {
     }
     for (int pass = 0; pass < XOP_PASS_COUNT && !v->broken; pass++) {
         json_t *signature = json_object_get(op, pass == XOP_FORWARD ? "forward" : "backward");
+        if (!json_is_object(signature) && reference->ngrad == 0)
+            continue; /* it is to have none */
         if (!json_is_object(signature)) {
             skip(v, name, "it has no backward");
             continue;

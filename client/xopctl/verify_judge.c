@@ -201,6 +201,18 @@ static bool make_trial(struct trial *trial, const struct verify_subject *s,
 
 /* ---- Comparing ---- */
 
+/* "betas=(0.9, 0.999)" */
+static size_t floats_text(char *out, size_t capacity, const char *space,
+                          const struct xop_attr *attr) {
+    size_t used = (size_t)snprintf(out, capacity, "%s%s=(", space, attr->name);
+    for (uint32_t i = 0; i < attr->count && used < capacity; i++)
+        used += (size_t)snprintf(out + used, capacity - used, "%s%g", i ? ", " : "",
+                                 attr->value.floats[i]);
+    if (used < capacity)
+        used += (size_t)snprintf(out + used, capacity - used, ")");
+    return used;
+}
+
 void verify_setting_text(const struct reference_setting *setting, char *out, size_t capacity) {
     char shape[128];
     size_t used = 0;
@@ -214,6 +226,8 @@ void verify_setting_text(const struct reference_setting *setting, char *out, siz
         else if (attr->type == XOP_ATTR_FLOAT)
             used += (size_t)snprintf(out + used, capacity - used, "%s%s=%g", space, attr->name,
                                      attr->value.f);
+        else if (attr->type == XOP_ATTR_FLOATS)
+            used += floats_text(out + used, capacity - used, space, attr);
         else if (attr->type == XOP_ATTR_INTS)
             used += (size_t)snprintf(
                 out + used, capacity - used, "%s%s=%s", space, attr->name,

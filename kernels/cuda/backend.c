@@ -30,6 +30,7 @@
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/matmul.h"
+#include "kernels/optimizer.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -61,6 +62,9 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
     {&matmul_workspace_declaration, matmul_cuda_forward, matmul_cuda_backward,
      LAUNCH_CUDA_MAX_PRODUCTS, LAUNCH_CUDA_MAX_PRODUCTS},
+    {&sgd_declaration, sgd_cuda_forward, NULL, LAUNCH_CUDA_MAX_GROUP, 0},
+    {&adam_declaration, adam_cuda_forward, NULL, LAUNCH_CUDA_MAX_GROUP, 0},
+    {&adamw_declaration, adamw_cuda_forward, NULL, LAUNCH_CUDA_MAX_GROUP, 0},
     {&cast_declaration, cast_cuda_forward, cast_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
 #define UNARY(name, ...)                                                                           \
@@ -99,9 +103,10 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,    probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,    unary_forward_preload, unary_backward_preload, binary_preload,
-        product_preload, softmax_preload,       row_norm_preload,       fold_preload};
+        copy_preload,     probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,     unary_forward_preload, unary_backward_preload, binary_preload,
+        product_preload,  softmax_preload,       row_norm_preload,       fold_preload,
+        optimizer_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -24,6 +24,10 @@ enum xop_status linear_cuda_backward(const struct xop_launch *launch, struct xop
 enum xop_status matmul_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status matmul_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 
+enum xop_status sgd_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status adam_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status adamw_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+
 enum xop_status sigmoid_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
 enum xop_status sigmoid_complement_cuda_forward(const struct xop_launch *launch,
@@ -63,6 +67,7 @@ enum xop_status unary_forward_preload(struct xop_error *error);
 enum xop_status unary_backward_preload(struct xop_error *error);
 enum xop_status binary_preload(struct xop_error *error);
 enum xop_status square_bias_preload(struct xop_error *error);
+enum xop_status optimizer_preload(struct xop_error *error);
 enum xop_status copy_preload(struct xop_error *error);
 enum xop_status probe_preload(struct xop_error *error);
 
