@@ -119,6 +119,11 @@ void optimizer_step_of(enum optimizer_kind kind, const struct xop_call *call,
         step->out[i] = call->out[i].data;
     }
     step->in[OPTIMIZER_GRAD] = call->in[states].data;
+    /* Of states that are not used there is an empty output, which may have an address. */
+    if (kind == OPTIMIZER_SGD && step->number.momentum == 0)
+        step->out[OPTIMIZER_FIRST] = NULL;
+    if (!(step->flags & OPTIMIZER_AMSGRAD))
+        step->out[OPTIMIZER_LARGEST] = NULL;
     if (!xop_tensor_elements(&call->in[OPTIMIZER_PARAM], &step->n))
         step->n = 0; /* infer refuses it */
 }
