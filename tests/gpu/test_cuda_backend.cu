@@ -19,8 +19,10 @@
 #include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/linear.cuh"
+#include "tests/gpu/matmul.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
+#include "tests/gpu/optimizer.cuh"
 #include "tests/gpu/registered.cuh"
 #include "tests/gpu/row.cuh"
 #include "tests/gpu/seam.cuh"
@@ -57,6 +59,8 @@ static void test_operators(void) {
             company_groups(&fixture, name, dtype, reduced);
         binary_all(&fixture, dtype, reduced);
         linear_all(&fixture, dtype, reduced);
+        matmul_all(&fixture, dtype, reduced);
+        optimizer_all(&fixture, dtype, reduced);
         elementwise_all(&fixture, dtype, reduced);
         cast_all(&fixture, dtype, reduced);
         row_all(&fixture, dtype, reduced);
