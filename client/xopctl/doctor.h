@@ -71,7 +71,7 @@ struct doctor_build {
     char why[300];               /* why not, of either */
     int toolkit;                 /* CUDA version */
     char machine[200], ptx[100]; /* architectures, "75,90" */
-    char cublaslt[32];           /* built against; "" where linear was left out */
+    char cublaslt[32];           /* built against; "" where products of matrices were left out */
     bool has_cublaslt;           /* one of that version can be opened */
     char cublaslt_why[300];
 };

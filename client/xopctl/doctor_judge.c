@@ -124,14 +124,15 @@ static void check_libraries(const struct doctor_facts *facts, struct doctor_repo
     if (!build->noted || facts->driver.ndevices == 0)
         return;
     if (!*build->cublaslt)
-        doctor_found(report, DOCTOR_WARNING, "built without cuBLASLt: linear is not offered");
+        doctor_found(report, DOCTOR_WARNING,
+                     "built without cuBLASLt: linear and matmul are not offered");
     else if (build->has_cublaslt)
         doctor_found(report, DOCTOR_OK, "cuBLASLt, built against %s", build->cublaslt);
     else
-        doctor_advise(
-            doctor_found(report, DOCTOR_WARNING, "linear is not offered: %s", build->cublaslt_why),
-            "install cuBLASLt %.*s and start xopd again", (int)strcspn(build->cublaslt, "."),
-            build->cublaslt);
+        doctor_advise(doctor_found(report, DOCTOR_WARNING, "linear and matmul are not offered: %s",
+                                   build->cublaslt_why),
+                      "install cuBLASLt %.*s and start xopd again",
+                      (int)strcspn(build->cublaslt, "."), build->cublaslt);
 }
 
 static void check_devices(const struct doctor_facts *facts, struct doctor_report *report) {

@@ -240,6 +240,32 @@ def resident_tensors_stay_and_are_freed():
         assert grads.grad_b is None and grads.grad_x.shape == (3,)
 
 
+def a_step_updates_residents_where_they_lie():
+    """adamw with out= its own inputs: the same as on arrays, and nothing comes back."""
+    with served() as (daemon, gpu), client_of(daemon) as other:
+        for shape in ((5,), LARGE):
+            param = values(shape)
+            p = gpu.put(param)
+            m = v = None
+            for step in (1, 2, 3):
+                grad = values(shape)
+                param, avg, square, _ = gpu.adamw(param, None if step == 1 else avg,
+                                                  None if step == 1 else square, None, grad, step=step)
+                if step == 1: # the states come into being
+                    _, m, v, _ = gpu.adamw(p, None, None, None, grad, step=1, resident=True, omit=("param",))
+                    got = gpu.adamw(p, None, None, None, grad, step=1, out=(p, None, None, None))
+                    assert got.param is p and got.exp_avg is None
+                else:
+                    got = gpu.adamw(p, m, v, None, grad, step=step, out=(p, m, v, None))
+                    assert got[:3] == (p, m, v) and got[3] is None
+                assert np.array_equal(p.numpy(), param), step
+            assert np.array_equal(m.numpy(), avg) and np.array_equal(v.numpy(), square)
+            raises(xop.InvalidArgument, "overlap", gpu.adamw, p, m, v, None, grad, step=4, out=(m, None, None, None))
+            raises(xop.InvalidArgument, "another client", other.adamw, values(shape), None, None, None, grad,
+                   step=1, out=(p, None, None, None))
+            raises(ValueError, "step", gpu.adamw, p, m, v, None, grad)
+
+
 def residents_belong_to_one_client():
     with Daemon() as daemon, client_of(daemon) as one, client_of(daemon) as other:
         raises(ValueError, "another client", other.sigmoid, one.put(values(3)))
@@ -322,6 +348,7 @@ run([numpy_in_numpy_out_of_every_size_and_dtype,
      attributes_are_checked_and_arrive,
      attributes_of_every_type_are_encoded,
      resident_tensors_stay_and_are_freed,
+     a_step_updates_residents_where_they_lie,
      residents_belong_to_one_client,
      dlpack_works_both_ways,
      bf16_needs_ml_dtypes_and_says_so,

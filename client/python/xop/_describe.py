@@ -61,7 +61,7 @@ class Option:
 
 
 OPTIONS = (
-    Option("out", None, "array or tuple of arrays that take the outputs; they must fit exactly"),
+    Option("out", None, "array or xop.Resident, or a tuple of them, that takes the outputs; None: not wanted"),
     Option("resident", False, "leave the outputs in the daemon, as xop.Resident"),
     Option("omit", (), "names of outputs that are not wanted; they are None"),
     Option("deadline", None, "seconds after which it is xop.DeadlineExceeded, whatever happens"),

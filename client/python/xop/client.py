@@ -34,7 +34,7 @@ class Prepared:
         self.description, self.one, self.request = description, one, request
         self.key: Any = None
         self.expected: Optional[List[Optional[Array]]] = None
-        self.given: Optional[Sequence[Optional[Array]]] = None  # by the caller, as out=
+        self.given: Optional[Sequence[Any]] = None  # by the caller, as out=
         self.held: List[Optional[Held]] = []
 
 
@@ -224,7 +224,7 @@ class Client:
         if get["resident"]:
             self._leave_there(prepared)
         elif get["out"] is not None:
-            _receive_into(prepared, get["out"])
+            _receive_into(prepared, get["out"], self._operands)
         else:
             self._expect(prepared, values)
         return prepared
@@ -352,15 +352,22 @@ def _omit(one: Pass, names: Any) -> int:
     return mask
 
 
-def _receive_into(prepared: Prepared, out: Any) -> None:
+def _receive_into(prepared: Prepared, out: Any, mine: Operands) -> None:
     outputs = prepared.one.outputs
     arrays = out if isinstance(out, (tuple, list)) else (out,)
     if len(arrays) != len(outputs):
         raise InvalidArgument(f"out: {len(outputs)} arrays are needed, and {len(arrays)} given")
     tensors = []
     for i, (a, operand) in enumerate(zip(arrays, outputs)):
+        if a is None:
+            prepared.request.omit |= 1 << i
         if prepared.request.omit >> i & 1:
             tensors.append(ABSENT)
+            continue
+        if isinstance(a, Resident):
+            if a._operands is not mine:
+                raise InvalidArgument(f"out: {operand.name} is resident for another client")
+            tensors.append(a._tensor())
             continue
         number = _dtypes.number_of(writable(a, None, operand.name).dtype, operand.name)
         stored = storage(a, number)
