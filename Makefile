@@ -264,7 +264,7 @@ $(OUT)/bench/bench_%: $(OUT)/obj/tests/bench/bench_%.c.o $(OUT)/libtested.a
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(call pkg_libs,$(DAEMON_PKGS) cmocka) -lpthread -ldl -lm -o $@
 
 # Tests and measurements of the CUDA backend open it as a worker does.
-$(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,kernels/cuda/check.c $(REFERENCE_SRC))
+$(OUT)/tests/gpu/%: $(OUT)/obj/tests/gpu/%.cu.o $(call obj,$(KERNEL_SRC) kernels/cuda/check.c $(REFERENCE_SRC))
 	@mkdir -p $(@D)
 	$(call say,LD,$@)
 	$(Q)$(NVCC) -cudart static $^ -ldl -lm -o $@
