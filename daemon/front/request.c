@@ -293,8 +293,9 @@ void request_fail(struct request *request, enum xop_status status, const char *f
     uint64_t id = request->id;
     bool started = request->deaths > 0 || request_launched(request);
     stats_add(connection->stats.errors, 1);
-    /* An attach that failed has attached nothing, whatever it failed of: its id is free again. */
-    if (request->kind == SEAM_ADOPT && request->memory->connection)
+    /* An attach that failed has attached nothing, whatever it failed of: its id is free again. An
+     * export that was refused has no memory yet. */
+    if (request->kind == SEAM_ADOPT && request->memory && request->memory->connection)
         memory_detach(request->memory);
     request_detach(request); /* first: answering may end the connection */
     answer_failure(connection, id, &error, started);
