@@ -7,6 +7,9 @@
 #define MOST_BLOCKS 1024 /* enough for the memory's whole bandwidth */
 /* Matrices of a strided batch: kernels count them in a grid's third dimension. */
 #define MOST_BATCH 65535
+/* Calls of the library for a product, each of which takes the loop's thread some 5 us. Where a
+ * batch would need more its matrices are small, and one kernel of ours computes it sooner. */
+#define MOST_CALLS 1024
 
 static uint32_t blocks_for(int64_t n) {
     int64_t blocks = (n - 1) / ELEMENT_BLOCK + 1;
@@ -75,6 +78,64 @@ static enum xop_status add_up(const struct xop_launch *launch, const struct prod
     return CHECK_CUDA(error, cudaGetLastError());
 }
 
+/* ---- Many small products ---- */
+
+/* Where a result's matrices begin, and those of its term: product_place_of, on the device. */
+static __device__ product_place place_of(const struct product &p, int64_t kept, int64_t term) {
+    product_place place = {0, 0, 0};
+    for (uint32_t i = p.ndims; i-- > 0;) {
+        const struct product_dim &dim = p.dim[i];
+        int64_t &number = dim.c != 0 ? kept : term;
+        const element_quotient split = element_divide(number, dim.size);
+        number = split.quotient;
+        place.a += split.rest * dim.a;
+        place.b += split.rest * dim.b;
+        place.c += split.rest * dim.c;
+    }
+    return place;
+}
+
+/* A thread sums an element of c, term by term. n: elements of all results. */
+template <class T>
+static __global__ void __launch_bounds__(ELEMENT_BLOCK)
+    product_each(const __grid_constant__ struct product p, int64_t terms, int64_t n) {
+    using C = typename element<T>::compute;
+    const int64_t step = (int64_t)gridDim.x * ELEMENT_BLOCK;
+    const int64_t step_a = p.a_transposed ? p.rows : 1, step_b = p.b_transposed ? 1 : p.columns;
+
+    for (int64_t i = (int64_t)blockIdx.x * ELEMENT_BLOCK + threadIdx.x; i < n; i += step) {
+        const element_quotient matrix = element_divide(i, p.rows * p.columns);
+        const element_quotient at = element_divide(matrix.rest, p.columns);
+        const int64_t in_a = p.a_transposed ? at.quotient : at.quotient * p.inner;
+        const int64_t in_b = p.b_transposed ? at.rest * p.inner : at.rest;
+        C sum = 0;
+        for (int64_t term = 0; term < terms; term++) {
+            const product_place place = place_of(p, matrix.quotient, term);
+            const T *a = (const T *)p.a + place.a + in_a, *b = (const T *)p.b + place.b + in_b;
+            for (int64_t k = 0; k < p.inner; k++)
+                sum += element<T>::load(a[k * step_a]) * element<T>::load(b[k * step_b]);
+        }
+        ((T *)p.c)[place_of(p, matrix.quotient, 0).c + matrix.rest] = element<T>::store(sum);
+    }
+}
+
+template <class T>
+static void each_typed(const struct xop_launch *launch, const struct product *p, int64_t n) {
+    product_each<T><<<blocks_for(n), ELEMENT_BLOCK, 0, (cudaStream_t)launch->stream>>>(
+        *p, product_terms(p), n);
+}
+
+static enum xop_status each(const struct xop_launch *launch, const struct product *p, int64_t n,
+                            struct xop_error *error) {
+    switch (p->dtype) {
+    case XOP_F16: each_typed<__half>(launch, p, n); break;
+    case XOP_BF16: each_typed<__nv_bfloat16>(launch, p, n); break;
+    case XOP_F64: each_typed<double>(launch, p, n); break;
+    default: each_typed<float>(launch, p, n); break;
+    }
+    return CHECK_CUDA(error, cudaGetLastError());
+}
+
 /* ---- Products ---- */
 
 /* Whether the library's way of adding the bias rounds once. In f16 and bf16 its kernels for rows
@@ -105,8 +166,7 @@ static enum xop_status multiply(const struct xop_launch *launch, const struct pr
     return lt_product_enqueue(product, stream, &unsupported, error);
 }
 
-/* A run of neighbours along the lane, from `begin` on, at a place of the other dimensions. `c` is
- * where results go, in elements of `c_dtype`. */
+/* A run of neighbours along the lane, from `begin` on, at a place of the other dimensions. */
 struct stretch {
     struct product_place at;
     int64_t begin, count;
@@ -170,6 +230,16 @@ static enum xop_status run_all(const struct xop_launch *launch, const struct pro
     return status;
 }
 
+/* How often run_all would call the library. */
+static int64_t calls_of(const struct product *p, const struct product_cut *cut) {
+    int64_t places = product_kept(p) * product_terms(p), size = 1, most = MOST_BATCH;
+    if (cut->lane < p->ndims) {
+        size = p->dim[cut->lane].size;
+        most = p->dim[cut->lane].c == 0 ? cut->slices : MOST_BATCH;
+    }
+    return places / size * ((size - 1) / most + 1);
+}
+
 enum xop_status product_enqueue(const struct xop_launch *launch, const struct product *p,
                                 void *workspace, struct xop_error *error) {
     int64_t results = product_kept(p) * p->rows * p->columns;
@@ -182,6 +252,8 @@ enum xop_status product_enqueue(const struct xop_launch *launch, const struct pr
     if (p->inner == 0 || product_terms(p) == 0)
         return fill(launch, p, results, error);
     product_cut_of(p, &cut);
+    if (calls_of(p, &cut) > MOST_CALLS)
+        return each(launch, p, results, error);
     product.dtype = p->dtype;
     product.c_dtype = cut.apart && p->dtype != XOP_F64 ? XOP_F32 : p->dtype;
     product.rows = p->rows;
@@ -205,7 +277,9 @@ enum xop_status product_preload(struct xop_error *error) {
         (const void *)product_fill<uint16_t>,        (const void *)product_fill<uint32_t>,
         (const void *)product_fill<uint64_t>,        (const void *)product_add_up<__half>,
         (const void *)product_add_up<__nv_bfloat16>, (const void *)product_add_up<float>,
-        (const void *)product_add_up<double>};
+        (const void *)product_add_up<double>,        (const void *)product_each<__half>,
+        (const void *)product_each<__nv_bfloat16>,   (const void *)product_each<float>,
+        (const void *)product_each<double>};
     enum xop_status status = XOP_OK;
     for (const void *one : kernels) {
         cudaFuncAttributes attributes;

@@ -49,6 +49,7 @@ static const struct matmul_case matmul_cases[] = {
     {3, 2, {2, 1, 2048}, {2048, 2048}, true},   /* one slice */
     {3, 2, {9, 1, 1024}, {1024, 1024}, true},   /* as many as fit, and one left over */
     {3, 3, {70000, 2, 3}, {70000, 3, 2}, true}, /* more than a grid counts */
+    {8, 8, {9, 1, 9, 1, 9, 1, 2, 3}, {1, 9, 1, 9, 1, 9, 3, 2}, true}, /* too many for the library */
     {3, 2, {9, 128, 64}, {64, 96}, true},
     {3, 3, {5, 128, 96}, {5, 96, 160}, true},
 };
