@@ -26,11 +26,13 @@
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/memfile.h"
+#include "kernels/cpu/planes.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/row.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/planes.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -74,6 +76,10 @@ static const struct registry_launch table[] = {
     {&layer_norm_declaration, layer_norm_cpu_forward, layer_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cpu_forward, rms_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&group_norm_declaration, group_norm_cpu_forward, group_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&batch_norm_declaration, batch_norm_cpu_forward, batch_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \

@@ -24,10 +24,12 @@
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
+#include "kernels/cuda/planes.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/planes.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -75,6 +77,10 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cuda_forward, rms_norm_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
+    {&group_norm_declaration, group_norm_cuda_forward, group_norm_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&batch_norm_declaration, batch_norm_cuda_forward, batch_norm_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
@@ -97,7 +103,8 @@ static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
         copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
         cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
-        linear_preload, softmax_preload,       row_norm_preload,       fold_preload};
+        linear_preload, softmax_preload,       row_norm_preload,       fold_preload,
+        planes_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
