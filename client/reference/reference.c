@@ -3,21 +3,21 @@
 #include <string.h>
 
 static const struct reference *const all[] = {
-    &reference_square_bias,   &reference_sigmoid,   &reference_sigmoid_complement,
-    &reference_bose_einstein, &reference_linear,    &reference_relu,
-    &reference_leaky_relu,    &reference_elu,       &reference_gelu,
-    &reference_silu,          &reference_tanh,      &reference_softplus,
-    &reference_exp,           &reference_log,       &reference_sqrt,
-    &reference_rsqrt,         &reference_abs,       &reference_neg,
-    &reference_sin,           &reference_cos,       &reference_erf,
-    &reference_clamp,         &reference_hardswish, &reference_mish,
-    &reference_cast,          &reference_softmax,   &reference_log_softmax,
-    &reference_layer_norm,    &reference_rms_norm,  &reference_add,
-    &reference_sub,           &reference_mul,       &reference_div,
-    &reference_pow,           &reference_maximum,   &reference_minimum,
-    &reference_sum,           &reference_mean,      &reference_max,
-    &reference_min,           &reference_prod,      &reference_logsumexp,
-    &reference_var,
+    &reference_square_bias,   &reference_sigmoid,    &reference_sigmoid_complement,
+    &reference_bose_einstein, &reference_linear,     &reference_relu,
+    &reference_leaky_relu,    &reference_elu,        &reference_gelu,
+    &reference_silu,          &reference_tanh,       &reference_softplus,
+    &reference_exp,           &reference_log,        &reference_sqrt,
+    &reference_rsqrt,         &reference_abs,        &reference_neg,
+    &reference_sin,           &reference_cos,        &reference_erf,
+    &reference_clamp,         &reference_hardswish,  &reference_mish,
+    &reference_cast,          &reference_softmax,    &reference_log_softmax,
+    &reference_layer_norm,    &reference_rms_norm,   &reference_add,
+    &reference_sub,           &reference_mul,        &reference_div,
+    &reference_pow,           &reference_maximum,    &reference_minimum,
+    &reference_sum,           &reference_mean,       &reference_max,
+    &reference_min,           &reference_prod,       &reference_logsumexp,
+    &reference_var,           &reference_group_norm, &reference_batch_norm,
 };
 
 const struct reference *reference_at(uint32_t n) {
