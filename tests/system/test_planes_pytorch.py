@@ -24,7 +24,7 @@ SHAPES = ((2, 4), (7, 6), (300, 12), (3, 4, 5), (2, 6, 3, 3), (1, 4, 9, 7), (5, 
 
 
 def close(got, want, dtype, what):
-    want = want.detach().numpy()
+    want = want.detach().numpy().astype(dtype)
     assert got.dtype == want.dtype and got.shape == want.shape, (what, got.shape, want.shape)
     tolerance = 3e-5 if dtype == np.float32 else 1e-11
     size = 1 + np.abs(want).max(initial=0)
@@ -35,8 +35,13 @@ def random(shape, dtype):
     return np.asarray(RANDOM.normal(size=shape) * 3 + 1, dtype)
 
 
+def exact(array):
+    """For PyTorch, which computes in f32 what is f32, where ours is rounded once."""
+    return None if array is None else torch.tensor(array, dtype=torch.float64)
+
+
 def leaf(array):
-    return None if array is None else torch.tensor(array, requires_grad=True)
+    return None if array is None else exact(array).requires_grad_()
 
 
 def parameters(channels, dtype):
@@ -68,7 +73,7 @@ def group_norm_over_groups_of_channels():
                 ty = torch.group_norm(tx, groups, tw, tb, 1e-5 if eps is None else eps)
                 y, = client.run("group_norm", [x, weight, bias], attrs=attrs)
                 close(y, ty, dtype, what)
-                ty.backward(torch.tensor(grad))
+                ty.backward(exact(grad))
                 check_gradients(client.run("group_norm", [x, weight, grad], backward=True, attrs=attrs),
                                 (tx, tw, tb), dtype, what)
 
@@ -80,7 +85,7 @@ def check_batch(client, shape, dtype, weight, bias, training, running, momentum,
     mean = random(shape[1], dtype) if running else None
     var = np.abs(random(shape[1], dtype)) + dtype(0.5) if running else None
     tx, tw, tb = leaf(x), leaf(weight), leaf(bias)
-    tmean, tvar = (None if a is None else torch.tensor(a) for a in (mean, var))
+    tmean, tvar = (exact(a) for a in (mean, var))
     ty = torch.nn.functional.batch_norm(tx, tmean, tvar, tw, tb, training, momentum, eps)
     y, got_mean, invstd, new_mean, new_var = client.run("batch_norm", [x, weight, bias, mean, var], attrs=attrs)
     close(y, ty, dtype, what)
@@ -95,7 +100,7 @@ def check_batch(client, shape, dtype, weight, bias, training, running, momentum,
         close(invstd, save_invstd, dtype, what + ", invstd")
     elif not training:
         assert (got_mean == mean).all() and np.allclose(invstd, 1 / np.sqrt(var + eps), rtol=1e-6)
-    ty.backward(torch.tensor(grad))
+    ty.backward(exact(grad))
     given = [None, None] if training else [got_mean, invstd]
     check_gradients(client.run("batch_norm", [x, weight, *given, grad], backward=True, attrs=attrs),
                     (tx, tw, tb), dtype, what)
