@@ -30,6 +30,8 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/row.h"
+#include "kernels/cpu/upsample.h"
+#include "kernels/cpu/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/planes.h"
@@ -37,6 +39,8 @@
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/upsample.h"
+#include "kernels/window.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -80,6 +84,12 @@ static const struct registry_launch table[] = {
     {&group_norm_declaration, group_norm_cpu_forward, group_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
     {&batch_norm_declaration, batch_norm_cpu_forward, batch_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&max_pool2d_declaration, max_pool2d_cpu_forward, max_pool2d_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&avg_pool2d_declaration, avg_pool2d_cpu_forward, avg_pool2d_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&upsample_declaration, upsample_cpu_forward, upsample_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \

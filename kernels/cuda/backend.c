@@ -27,6 +27,7 @@
 #include "kernels/cuda/planes.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
+#include "kernels/cuda/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/planes.h"
@@ -34,6 +35,8 @@
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/upsample.h"
+#include "kernels/window.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
@@ -81,6 +84,12 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&batch_norm_declaration, batch_norm_cuda_forward, batch_norm_cuda_backward,
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&max_pool2d_declaration, max_pool2d_cuda_forward, max_pool2d_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&avg_pool2d_declaration, avg_pool2d_cuda_forward, avg_pool2d_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&upsample_declaration, upsample_cuda_forward, upsample_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
@@ -104,7 +113,7 @@ static enum xop_status preload(struct xop_error *error) {
         copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
         cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
         linear_preload, softmax_preload,       row_norm_preload,       fold_preload,
-        planes_preload};
+        planes_preload, window_preload,        upsample_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
