@@ -18,6 +18,7 @@ static const struct reference *const all[] = {
     &reference_sum,           &reference_mean,       &reference_max,
     &reference_min,           &reference_prod,       &reference_logsumexp,
     &reference_var,           &reference_group_norm, &reference_batch_norm,
+    &reference_max_pool2d,    &reference_avg_pool2d, &reference_upsample,
 };
 
 const struct reference *reference_at(uint32_t n) {

@@ -123,6 +123,7 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
-    reference_var, reference_group_norm, reference_batch_norm;
+    reference_var, reference_group_norm, reference_batch_norm, reference_max_pool2d,
+    reference_avg_pool2d, reference_upsample;
 
 #endif

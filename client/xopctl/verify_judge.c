@@ -216,6 +216,9 @@ void verify_setting_text(const struct reference_setting *setting, char *out, siz
         else if (attr->type == XOP_ATTR_FLOAT)
             used += (size_t)snprintf(out + used, capacity - used, "%s%s=%g", space, attr->name,
                                      attr->value.f);
+        else if (attr->type == XOP_ATTR_FLOATS)
+            used += (size_t)snprintf(out + used, capacity - used, "%s%s=(%g%s", space, attr->name,
+                                     attr->value.floats[0], attr->count > 1 ? ", ...)" : ",)");
         else if (attr->type == XOP_ATTR_INTS)
             used += (size_t)snprintf(
                 out + used, capacity - used, "%s%s=%s", space, attr->name,

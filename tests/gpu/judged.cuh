@@ -252,7 +252,7 @@ static void judged_operator(struct fixture *fixture, const char *name, enum xop_
 }
 
 static void judged_all(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
-    for (const char *name : {"group_norm", "batch_norm"})
+    for (const char *name : {"group_norm", "batch_norm", "max_pool2d", "avg_pool2d", "upsample"})
         judged_operator(fixture, name, dtype, reduced);
 }
 
