@@ -117,8 +117,9 @@ def upsample_by_size_and_by_factor():
                 for mode, align in (("nearest", None), ("bilinear", False), ("bilinear", True)):
                     if align and key == "scale_factor" and min(shape[2:]) * min(value) < 1:
                         continue
-                    if mode == "nearest" and value == (1.1, 1.01):
-                        continue # a kept size, which PyTorch copies in one of its loops, not in others
+                    if mode == "nearest" and key == "scale_factor" and any(
+                            f % 1 and int(n * f) in (n, 2 * n) for n, f in zip(shape[2:], value)):
+                        continue # some loops of PyTorch take these sizes for factors of 1 and 2, some do not
                     arguments = {key: value, **({} if align is None else {"align_corners": align})}
                     # In f64 PyTorch finds the nearest in one precision or the other, as the case may be.
                     nearest = mode == "nearest"
