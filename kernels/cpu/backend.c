@@ -29,6 +29,7 @@
 #include "kernels/cpu/planes.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
+#include "kernels/cpu/rotary.h"
 #include "kernels/cpu/row.h"
 #include "kernels/cpu/upsample.h"
 #include "kernels/cpu/window.h"
@@ -36,6 +37,7 @@
 #include "kernels/linear.h"
 #include "kernels/planes.h"
 #include "kernels/registry.h"
+#include "kernels/rotary.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
@@ -91,6 +93,8 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP},
     {&upsample_declaration, upsample_cpu_forward, upsample_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
+    {&rotary_embedding_declaration, rotary_embedding_cpu_forward, rotary_embedding_cpu_backward,
+     LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cpu_forward, name##_cpu_backward, LAUNCH_MAX_GROUP,       \

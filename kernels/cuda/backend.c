@@ -25,6 +25,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/planes.h"
+#include "kernels/cuda/rotary.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
 #include "kernels/cuda/window.h"
@@ -32,6 +33,7 @@
 #include "kernels/linear.h"
 #include "kernels/planes.h"
 #include "kernels/registry.h"
+#include "kernels/rotary.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
@@ -90,6 +92,8 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&upsample_declaration, upsample_cuda_forward, upsample_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
+    {&rotary_embedding_declaration, rotary_embedding_cuda_forward, rotary_embedding_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
@@ -113,7 +117,7 @@ static enum xop_status preload(struct xop_error *error) {
         copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
         cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
         linear_preload, softmax_preload,       row_norm_preload,       fold_preload,
-        planes_preload, window_preload,        upsample_preload};
+        planes_preload, window_preload,        upsample_preload,       rotary_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
