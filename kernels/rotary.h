@@ -15,8 +15,10 @@ extern "C" {
 extern const struct xop_op rotary_embedding_declaration;
 
 /* Forward takes x, cos, sin; backward cos, sin, grad_y, which has x's shape. */
-enum rotary_operand { ROTARY_X = 0, ROTARY_COS = 1, ROTARY_SIN = 2 };
-enum rotary_backward_operand {
+enum rotary_operand {
+    ROTARY_X = 0,
+    ROTARY_COS = 1,
+    ROTARY_SIN = 2,
     ROTARY_BACKWARD_COS = 0,
     ROTARY_BACKWARD_SIN = 1,
     ROTARY_GRAD_Y = 2

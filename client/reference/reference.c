@@ -52,6 +52,7 @@ static const struct reference *const all[] = {
     &reference_avg_pool2d,
     &reference_upsample,
     &reference_rotary_embedding,
+    &reference_attention,
 };
 
 const struct reference *reference_at(uint32_t n) {

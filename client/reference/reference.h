@@ -124,6 +124,6 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
     reference_var, reference_group_norm, reference_batch_norm, reference_max_pool2d,
-    reference_avg_pool2d, reference_upsample, reference_rotary_embedding;
+    reference_avg_pool2d, reference_upsample, reference_rotary_embedding, reference_attention;
 
 #endif

@@ -17,9 +17,11 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/fold.h"
@@ -95,6 +97,8 @@ static const struct registry_launch table[] = {
      LAUNCH_MAX_GROUP},
     {&rotary_embedding_declaration, rotary_embedding_cpu_forward, rotary_embedding_cpu_backward,
      LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+    {&attention_declaration, attention_cpu_forward, attention_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cpu_forward, name##_cpu_backward, LAUNCH_MAX_GROUP,       \

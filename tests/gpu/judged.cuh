@@ -252,8 +252,8 @@ static void judged_operator(struct fixture *fixture, const char *name, enum xop_
 }
 
 static void judged_all(struct fixture *fixture, enum xop_dtype dtype, bool reduced) {
-    for (const char *name :
-         {"group_norm", "batch_norm", "max_pool2d", "avg_pool2d", "upsample", "rotary_embedding"})
+    for (const char *name : {"group_norm", "batch_norm", "max_pool2d", "avg_pool2d", "upsample",
+                             "rotary_embedding", "attention"})
         judged_operator(fixture, name, dtype, reduced);
 }
 
