@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/helper.h"
@@ -94,6 +96,8 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP},
     {&rotary_embedding_declaration, rotary_embedding_cuda_forward, rotary_embedding_cuda_backward,
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&attention_declaration, attention_cuda_forward, attention_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
@@ -114,10 +118,11 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
-        linear_preload, softmax_preload,       row_norm_preload,       fold_preload,
-        planes_preload, window_preload,        upsample_preload,       rotary_preload};
+        copy_preload,     probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,     unary_forward_preload, unary_backward_preload, binary_preload,
+        linear_preload,   softmax_preload,       row_norm_preload,       fold_preload,
+        planes_preload,   window_preload,        upsample_preload,       rotary_preload,
+        attention_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
