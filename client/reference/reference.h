@@ -21,7 +21,7 @@ struct reference_tensor {
 };
 
 /* Values of an operator's attributes; one that is not named has its default. */
-#define REFERENCE_ATTRS 5
+#define REFERENCE_ATTRS 8
 struct reference_setting {
     struct xop_attr attr[REFERENCE_ATTRS];
     uint32_t nattrs;
@@ -55,7 +55,7 @@ struct reference_shape {
     int64_t shape[XOP_MAX_RANK];
 };
 
-#define REFERENCE_CASE_INPUTS 5
+#define REFERENCE_CASE_INPUTS 6
 
 /* Shapes of forward's inputs, comma-separated; "" is a scalar, NULL an input that is missing. */
 struct reference_case {
@@ -71,6 +71,7 @@ struct reference {
     /* Backward's inputs: `saved_in` and `saved_out` are masks of forward inputs and outputs that it
      * takes, in this order, before the gradients of the outputs; `shape_only` of those. */
     uint32_t saved_in, saved_out, shape_only;
+    uint32_t ungraded; /* a mask of outputs that have no gradient */
     /* Whether forward's inputs broadcast against each other. */
     bool broadcasts;
     /* Whether sums may be taken in any order, and the bound of their errors is the one for that. */
@@ -122,6 +123,8 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
-    reference_var, reference_matmul, reference_sgd, reference_adam, reference_adamw;
+    reference_var, reference_matmul, reference_sgd, reference_adam, reference_adamw,
+    reference_group_norm, reference_batch_norm, reference_max_pool2d, reference_avg_pool2d,
+    reference_upsample, reference_rotary_embedding, reference_attention;
 
 #endif

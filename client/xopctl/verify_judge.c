@@ -174,6 +174,8 @@ static bool backward_trial(struct trial *trial, const struct verify_subject *s,
                       random);
     for (uint32_t i = 0; ok && i < r->nout; i++) {
         uint32_t at = trial->nin;
+        if (r->ungraded >> i & 1)
+            continue;
         struct value *value = add_input(trial, verify_result_dtype(s), forward.ref_out[i].rank,
                                         forward.ref_out[i].shape);
         ok = value != NULL;

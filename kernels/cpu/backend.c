@@ -17,26 +17,36 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
+#include "kernels/cpu/attention.h"
 #include "kernels/cpu/blas.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/fold.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/memfile.h"
+#include "kernels/cpu/planes.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
+#include "kernels/cpu/rotary.h"
 #include "kernels/cpu/row.h"
+#include "kernels/cpu/upsample.h"
+#include "kernels/cpu/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
+#include "kernels/planes.h"
 #include "kernels/registry.h"
+#include "kernels/rotary.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/upsample.h"
+#include "kernels/window.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -81,6 +91,20 @@ static const struct registry_launch table[] = {
     {&layer_norm_declaration, layer_norm_cpu_forward, layer_norm_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cpu_forward, rms_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&group_norm_declaration, group_norm_cpu_forward, group_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&batch_norm_declaration, batch_norm_cpu_forward, batch_norm_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&max_pool2d_declaration, max_pool2d_cpu_forward, max_pool2d_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&avg_pool2d_declaration, avg_pool2d_cpu_forward, avg_pool2d_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&upsample_declaration, upsample_cpu_forward, upsample_cpu_backward, LAUNCH_MAX_GROUP,
+     LAUNCH_MAX_GROUP},
+    {&rotary_embedding_declaration, rotary_embedding_cpu_forward, rotary_embedding_cpu_backward,
+     LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
+    {&attention_declaration, attention_cpu_forward, attention_cpu_backward, LAUNCH_MAX_GROUP,
      LAUNCH_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \

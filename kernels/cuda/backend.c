@@ -16,25 +16,34 @@
 #include <unistd.h>
 
 #include "kernels/activation.h"
+#include "kernels/attention.h"
 #include "kernels/binary.h"
 #include "kernels/cast.h"
 #include "kernels/copy.h"
+#include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/lt.h"
+#include "kernels/cuda/planes.h"
 #include "kernels/cuda/product.h"
+#include "kernels/cuda/rotary.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
+#include "kernels/cuda/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
+#include "kernels/planes.h"
 #include "kernels/registry.h"
+#include "kernels/rotary.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/upsample.h"
+#include "kernels/window.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
@@ -83,6 +92,20 @@ static const struct registry_launch table[] = {
      LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
     {&rms_norm_declaration, rms_norm_cuda_forward, rms_norm_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
      LAUNCH_CUDA_MAX_GROUP},
+    {&group_norm_declaration, group_norm_cuda_forward, group_norm_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&batch_norm_declaration, batch_norm_cuda_forward, batch_norm_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&max_pool2d_declaration, max_pool2d_cuda_forward, max_pool2d_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&avg_pool2d_declaration, avg_pool2d_cuda_forward, avg_pool2d_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&upsample_declaration, upsample_cuda_forward, upsample_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
+    {&rotary_embedding_declaration, rotary_embedding_cuda_forward, rotary_embedding_cuda_backward,
+     LAUNCH_CUDA_MAX_GROUP, LAUNCH_CUDA_MAX_GROUP},
+    {&attention_declaration, attention_cuda_forward, attention_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 #define FOLD(name, kind)                                                                           \
     {                                                                                              \
         &fold_declarations[kind], name##_cuda_forward, name##_cuda_backward,                       \
@@ -103,10 +126,11 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,     probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,     unary_forward_preload, unary_backward_preload, binary_preload,
-        product_preload,  softmax_preload,       row_norm_preload,       fold_preload,
-        optimizer_preload};
+        copy_preload,      probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,      unary_forward_preload, unary_backward_preload, binary_preload,
+        product_preload,   softmax_preload,       row_norm_preload,       fold_preload,
+        optimizer_preload, planes_preload,        window_preload,         upsample_preload,
+        rotary_preload,    attention_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

@@ -161,7 +161,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 /* A call with its plan and outputs. The inputs stay the test's. */
 struct fixture_request {
     struct xop_plan plan;
-    struct xop_tensor in[5], out[4];
+    struct xop_tensor in[8], out[8];
     const struct xop_attr *attrs; /* of all that the operator has; NULL where it has none */
 };
 

@@ -16,6 +16,7 @@
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/fold.cuh"
 #include "tests/gpu/huge.cuh"
+#include "tests/gpu/judged.cuh"
 #include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/linear.cuh"
@@ -65,6 +66,7 @@ static void test_operators(void) {
         cast_all(&fixture, dtype, reduced);
         row_all(&fixture, dtype, reduced);
         fold_all(&fixture, dtype, reduced);
+        judged_all(&fixture, dtype, reduced);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);

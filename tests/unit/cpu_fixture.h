@@ -14,7 +14,7 @@
 
 #define FIXTURE_GUARD 256
 #define FIXTURE_FILL 0xa5
-#define FIXTURE_OUTPUTS 4
+#define FIXTURE_OUTPUTS 5
 
 static const struct xop_backend_api *api;
 

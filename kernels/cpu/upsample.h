@@ -1,0 +1,12 @@
+/*
+ * The launch functions of upsample on the CPU, as those of launch.h.
+ */
+#ifndef KERNELS_CPU_UPSAMPLE_H
+#define KERNELS_CPU_UPSAMPLE_H
+
+#include <xop/op.h>
+
+enum xop_status upsample_cpu_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status upsample_cpu_backward(const struct xop_launch *launch, struct xop_error *error);
+
+#endif

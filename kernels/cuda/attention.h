@@ -1,0 +1,21 @@
+/*
+ * The launch functions of attention on CUDA, as those of launch.h.
+ */
+#ifndef KERNELS_CUDA_ATTENTION_H
+#define KERNELS_CUDA_ATTENTION_H
+
+#include <xop/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum xop_status attention_cuda_forward(const struct xop_launch *launch, struct xop_error *error);
+enum xop_status attention_cuda_backward(const struct xop_launch *launch, struct xop_error *error);
+
+enum xop_status attention_preload(struct xop_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,23 @@
+/*
+ * The launch functions of rotary_embedding on CUDA, as those of launch.h.
+ */
+#ifndef KERNELS_CUDA_ROTARY_H
+#define KERNELS_CUDA_ROTARY_H
+
+#include <xop/op.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum xop_status rotary_embedding_cuda_forward(const struct xop_launch *launch,
+                                              struct xop_error *error);
+enum xop_status rotary_embedding_cuda_backward(const struct xop_launch *launch,
+                                               struct xop_error *error);
+
+enum xop_status rotary_preload(struct xop_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
