@@ -55,6 +55,13 @@ struct reference_shape {
     int64_t shape[XOP_MAX_RANK];
 };
 
+/* What the values of an index input may be: from 0 to limit - 1, and `other` besides. */
+struct reference_indices {
+    int64_t limit;
+    bool has_other;
+    int64_t other;
+};
+
 #define REFERENCE_CASE_INPUTS 4
 
 /* Shapes of forward's inputs, comma-separated; "" is a scalar, NULL an input that is missing. */
@@ -66,8 +73,9 @@ struct reference_case {
 
 struct reference {
     const char *name;
-    uint32_t nin, nout; /* of forward; backward gives gradients of the first `ngrad` inputs */
+    uint32_t nin, nout; /* of forward; backward gives gradients of `ngrad` inputs */
     uint32_t ngrad;
+    uint32_t first_grad; /* the first of them */
     /* Backward's inputs: `saved_in` and `saved_out` are masks of forward inputs and outputs that it
      * takes, in this order, before the gradients of the outputs; `shape_only` of those. */
     uint32_t saved_in, saved_out, shape_only;
@@ -88,6 +96,11 @@ struct reference {
     /* Whether a case, given by forward's inputs, goes with a setting; it is not tried where not.
      * NULL: all do. */
     bool (*takes)(const struct reference_setting *setting, const struct reference_tensor *in);
+    /* Whether an input is an index in a case, given by forward's inputs, whose data is not there
+     * yet: it is i64 or i32 then, valid values are drawn, and verify sees to it that others are
+     * refused. NULL: none is. */
+    bool (*index)(const struct reference_setting *setting, uint32_t input,
+                  const struct reference_tensor *in, struct reference_indices *indices);
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller

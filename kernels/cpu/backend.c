@@ -35,6 +35,7 @@
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include <xop/check.h>
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -293,6 +294,17 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+/* The values at the positions that the launch has left. */
+static void read_bad_indices(struct xop_group *group) {
+    const int32_t operand = group->op->pass[group->pass].index_operand;
+    for (uint32_t i = 0; operand >= 0 && i < group->ncalls; i++) {
+        const struct xop_tensor *index = &group->calls[i].in[operand];
+        struct xop_bad_index *bad = group->calls[i].bad_index;
+        if (bad && bad->at < (uint64_t)xop_elements(index))
+            bad->value = xop_index(index->dtype, index->data, bad->at);
+    }
+}
+
 static void run_group(struct xop_group *group, const struct xop_host *host) {
     struct xop_launch launch = {.host = host,
                                 .pass = group->pass,
@@ -306,6 +318,7 @@ static void run_group(struct xop_group *group, const struct xop_host *host) {
     if (group->status == XOP_OK)
         copy_keep_outputs(group, host);
     group->run_ns = now_ns() - begin;
+    read_bad_indices(group);
     if (group->status == XOP_OK)
         group->error.status = XOP_OK;
     else if (group->error.status != group->status)

@@ -459,7 +459,7 @@ static void finish(struct xop_backend *backend, struct lane *lane) {
     else
         group->error = lane->error;
     if (group->status == XOP_OK)
-        stage_finish(&lane->stage, group);
+        group->status = stage_finish(&lane->stage, group, lane->stream, &group->error);
     lane->stream = lane->normal; /* where there is nothing to wait for now */
     leave(backend, lane);
     backend->nbusy--;
