@@ -135,6 +135,7 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
-    reference_var;
+    reference_var, reference_mse_loss, reference_binary_cross_entropy_with_logits,
+    reference_cross_entropy, reference_nll_loss;
 
 #endif

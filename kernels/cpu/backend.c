@@ -25,6 +25,7 @@
 #include "kernels/cpu/fold.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/loss.h"
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
@@ -88,6 +89,15 @@ static const struct registry_launch table[] = {
     FOLD(prod, FOLD_PROD),
     FOLD(logsumexp, FOLD_LOGSUMEXP),
     FOLD(var, FOLD_VAR),
+#define LOSS(name)                                                                                 \
+    {                                                                                              \
+        &name##_declaration, name##_cpu_forward, name##_cpu_backward, LAUNCH_MAX_GROUP,            \
+            LAUNCH_MAX_GROUP                                                                       \
+    }
+    LOSS(mse_loss),
+    LOSS(binary_cross_entropy_with_logits),
+    LOSS(cross_entropy),
+    LOSS(nll_loss),
 };
 
 struct lane {
