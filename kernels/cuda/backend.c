@@ -23,11 +23,13 @@
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/loss.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/loss.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
@@ -87,6 +89,15 @@ static const struct registry_launch table[] = {
     FOLD(prod, FOLD_PROD),
     FOLD(logsumexp, FOLD_LOGSUMEXP),
     FOLD(var, FOLD_VAR),
+#define LOSS(name)                                                                                 \
+    {                                                                                              \
+        &name##_declaration, name##_cuda_forward, name##_cuda_backward, LAUNCH_CUDA_MAX_GROUP,     \
+            LAUNCH_CUDA_MAX_GROUP                                                                  \
+    }
+    LOSS(mse_loss),
+    LOSS(binary_cross_entropy_with_logits),
+    LOSS(cross_entropy),
+    LOSS(nll_loss),
 };
 
 /* ---- Opening and closing ---- */
@@ -95,9 +106,10 @@ typedef enum xop_status (*preload_fn)(struct xop_error *error);
 
 static enum xop_status preload(struct xop_error *error) {
     static const preload_fn families[] = {
-        copy_preload,   probe_preload,         square_bias_preload,    activation_preload,
-        cast_preload,   unary_forward_preload, unary_backward_preload, binary_preload,
-        linear_preload, softmax_preload,       row_norm_preload,       fold_preload};
+        copy_preload,           probe_preload,         square_bias_preload,    activation_preload,
+        cast_preload,           unary_forward_preload, unary_backward_preload, binary_preload,
+        linear_preload,         softmax_preload,       row_norm_preload,       fold_preload,
+        loss_pointwise_preload, cross_entropy_preload, nll_loss_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
