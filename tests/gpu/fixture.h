@@ -161,7 +161,7 @@ static inline bool fixture_guarded(const struct xop_tensor *tensor) {
 /* A call with its plan and outputs. The inputs stay the test's. */
 struct fixture_request {
     struct xop_plan plan;
-    struct xop_tensor in[3], out[3];
+    struct xop_tensor in[5], out[3];
     const struct xop_attr *attrs; /* of all that the operator has; NULL where it has none */
 };
 

@@ -19,6 +19,7 @@
 #include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/linear.cuh"
+#include "tests/gpu/loss.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
 #include "tests/gpu/registered.cuh"
@@ -61,6 +62,7 @@ static void test_operators(void) {
         cast_all(&fixture, dtype, reduced);
         row_all(&fixture, dtype, reduced);
         fold_all(&fixture, dtype, reduced);
+        loss_all(&fixture, dtype);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);
