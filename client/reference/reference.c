@@ -18,7 +18,7 @@ static const struct reference *const all[] = {
     &reference_sum,           &reference_mean,      &reference_max,
     &reference_min,           &reference_prod,      &reference_logsumexp,
     &reference_var,           &reference_mse_loss,  &reference_binary_cross_entropy_with_logits,
-    &reference_cross_entropy, &reference_nll_loss,
+    &reference_cross_entropy, &reference_nll_loss,  &reference_where,
 };
 
 const struct reference *reference_at(uint32_t n) {

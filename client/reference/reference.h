@@ -55,8 +55,10 @@ struct reference_shape {
     int64_t shape[XOP_MAX_RANK];
 };
 
-/* What the values of an index input may be: from 0 to limit - 1, and `other` besides. */
+/* What the values of an index input may be: from 0 to limit - 1, and `other` besides. Or it is a
+ * condition, of truth values. */
 struct reference_indices {
+    bool is_condition;
     int64_t limit;
     bool has_other;
     int64_t other;
@@ -97,8 +99,8 @@ struct reference {
      * NULL: all do. */
     bool (*takes)(const struct reference_setting *setting, const struct reference_tensor *in);
     /* Whether an input is an index in a case, given by forward's inputs, whose data is not there
-     * yet: it is i64 or i32 then, valid values are drawn, and verify sees to it that others are
-     * refused. NULL: none is. */
+     * yet: it is i64 or i32 then, or bool where it is a condition, valid values are drawn, and
+     * verify sees to it that others are refused. NULL: none is. */
     bool (*index)(const struct reference_setting *setting, uint32_t input,
                   const struct reference_tensor *in, struct reference_indices *indices);
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
@@ -136,6 +138,6 @@ extern const struct reference reference_square_bias, reference_sigmoid,
     reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
     reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
     reference_var, reference_mse_loss, reference_binary_cross_entropy_with_logits,
-    reference_cross_entropy, reference_nll_loss;
+    reference_cross_entropy, reference_nll_loss, reference_where;
 
 #endif

@@ -11,9 +11,9 @@ static bool has_elements(const struct verify_case *what, uint32_t input) {
 }
 
 bool verify_has_indices(const struct verify_subject *s, const struct verify_case *what) {
-    struct reference_indices ignored;
+    struct reference_indices indices;
     for (uint32_t i = 0; i < s->reference->nin; i++)
-        if (trial_is_index(s, what, i, &ignored) && has_elements(what, i))
+        if (trial_is_index(s, what, i, &indices) && !indices.is_condition && has_elements(what, i))
             return true;
     return false;
 }
@@ -82,7 +82,8 @@ enum verify_outcome verify_bad_indices(const struct verify_subject *s,
         if (s->pass == XOP_BACKWARD && !(s->reference->saved_in >> i & 1))
             continue;
         uint32_t at = place++; /* among the pass's inputs */
-        if (trial_is_index(s, what, i, &indices) && trial.in[at].n > 0 && trial.tensors[at].data)
+        if (trial_is_index(s, what, i, &indices) && !indices.is_condition && trial.in[at].n > 0 &&
+            trial.tensors[at].data)
             outcome = refuse_all(s, &trial, at, &indices, random, sentence, capacity);
     }
     trial_free(&trial);

@@ -116,7 +116,10 @@ static bool forward_inputs(struct trial *trial, const struct verify_subject *s,
         }
         struct reference_indices indices;
         bool index = trial_is_index(s, what, i, &indices);
-        enum xop_dtype dtype = !index ? s->dtype : random_next(random) & 1 ? XOP_I32 : XOP_I64;
+        enum xop_dtype dtype = !index                    ? s->dtype
+                               : indices.is_condition    ? XOP_BOOL
+                               : random_next(random) & 1 ? XOP_I32
+                                                         : XOP_I64;
         struct value *value = add_input(trial, dtype, what->rank[i], what->shape[i]);
         if (!value)
             return false;
@@ -524,8 +527,8 @@ static bool draw_smooth(struct trial *inputs, const struct verify_subject *s,
     for (uint32_t i = 0; i < r->nin; i++) {
         struct reference_indices indices;
         bool index = trial_is_index(s, what, i, &indices);
-        struct value *value =
-            add_input(inputs, index ? XOP_I64 : XOP_F64, what->rank[i], what->shape[i]);
+        enum xop_dtype dtype = !index ? XOP_F64 : indices.is_condition ? XOP_BOOL : XOP_I64;
+        struct value *value = add_input(inputs, dtype, what->rank[i], what->shape[i]);
         if (!value)
             return false;
         if (index)

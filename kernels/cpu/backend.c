@@ -30,12 +30,14 @@
 #include "kernels/cpu/pool.h"
 #include "kernels/cpu/probe.h"
 #include "kernels/cpu/row.h"
+#include "kernels/cpu/where.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/registry.h"
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/where.h"
 #include <xop/check.h>
 
 #define DEFAULT_LANES 4u
@@ -98,6 +100,7 @@ static const struct registry_launch table[] = {
     LOSS(binary_cross_entropy_with_logits),
     LOSS(cross_entropy),
     LOSS(nll_loss),
+    {&where_declaration, where_cpu_forward, where_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 };
 
 struct lane {
