@@ -27,6 +27,7 @@
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
+#include "kernels/cuda/where.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
 #include "kernels/loss.h"
@@ -34,6 +35,7 @@
 #include "kernels/row.h"
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
+#include "kernels/where.h"
 
 #define DEFAULT_LANES 4u
 #define MAX_CALLS 1024u /* of a group, whatever an operator says */
@@ -98,6 +100,8 @@ static const struct registry_launch table[] = {
     LOSS(binary_cross_entropy_with_logits),
     LOSS(cross_entropy),
     LOSS(nll_loss),
+    {&where_declaration, where_cuda_forward, where_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 };
 
 /* ---- Opening and closing ---- */
@@ -109,7 +113,7 @@ static enum xop_status preload(struct xop_error *error) {
         copy_preload,           probe_preload,         square_bias_preload,    activation_preload,
         cast_preload,           unary_forward_preload, unary_backward_preload, binary_preload,
         linear_preload,         softmax_preload,       row_norm_preload,       fold_preload,
-        loss_pointwise_preload, cross_entropy_preload, nll_loss_preload};
+        loss_pointwise_preload, cross_entropy_preload, nll_loss_preload,       where_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 

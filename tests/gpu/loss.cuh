@@ -1,6 +1,6 @@
 /*
  * Tests of the losses: numbers of classes around vectors, what a thread, a warp and a block do of a
- * row, rows that lie together and apart, indices and probabilities, and indices out of range. Part
+ * row, rows that lie together and apart, and indices out of range; and of where. Part
  * of test_cuda_backend; verify tries more of what they compute.
  */
 #ifndef TESTS_GPU_LOSS_CUH
@@ -317,10 +317,74 @@ static void loss_groups(struct fixture *fixture, const char *name) {
     tally_end(&tally);
 }
 
+/* ---- where ---- */
+
+static void loss_where(struct fixture *fixture, enum xop_dtype dtype) {
+    static const struct {
+        uint32_t rank[3];
+        int64_t shape[3][3];
+    } cases[] = {
+        {{1, 1, 1}, {{5}, {5}, {5}}},
+        {{1, 0, 1}, {{50021}, {0}, {50021}}},
+        {{2, 2, 1}, {{70, 1}, {70, 129}, {129}}},
+        {{3, 3, 3}, {{5, 1, 1}, {1, 6, 1}, {1, 1, 7}}},
+        {{2, 1, 2}, {{0, 4}, {4}, {1, 1}}},
+        {{0, 2, 2}, {{0}, {65, 33}, {65, 1}}},
+    };
+    struct tally tally = tally_begin("where %s", xop_dtype_name(dtype));
+    const struct xop_op *op = fixture_op(fixture, "where");
+
+    for (const auto &one : cases) {
+        struct fixture_request run = {};
+        int64_t n = 0;
+        fixture_reset(fixture);
+        run.in[0] = operators_input(fixture, XOP_BOOL, one.rank[0], one.shape[0], 1, 0);
+        uint32_t seed = 9;
+        xop_tensor_elements(&run.in[0], &n);
+        for (int64_t i = 0; i < n; i++) /* any byte but 0 is true */
+            reference_set(XOP_BOOL, fixture_writable(fixture, run.in[0].data), i,
+                          operators_random(&seed) % 2 * 128);
+        for (uint32_t k = 1; k < 3; k++)
+            run.in[k] = operators_input(fixture, dtype, one.rank[k], one.shape[k], 1 + k, 0);
+        operators_run_one(fixture, &tally, op, XOP_FORWARD, &run, 1, 0);
+        const struct xop_tensor y = run.out[0];
+        run.in[3] = operators_input(fixture, dtype, y.rank, y.shape, 7, 0);
+        operators_run_one(fixture, &tally, op, XOP_BACKWARD, &run, 3, 0);
+        xop_tensor_elements(&y, &n);
+        for (int k = 0; k < 2; k++) {
+            int64_t outputs = 0;
+            xop_tensor_elements(&run.out[k], &outputs);
+            long double *sum = (long double *)calloc((size_t)(2 * outputs + 1), sizeof *sum);
+            if (!sum)
+                FIXTURE_DIE("no memory");
+            for (int64_t i = 0; i < n; i++) {
+                bool holds =
+                    reference_get(XOP_BOOL, run.in[0].data, reference_source(&run.in[0], &y, i));
+                int64_t at = reference_source(&run.in[1 + k], &y, i);
+                if (holds != (k == 0))
+                    continue;
+                double g = reference_get(dtype, run.in[3].data, i);
+                sum[at] += g;
+                sum[outputs + at] += fabs(g);
+                tally_check(&tally,
+                            reference_get(dtype, y.data, i) ==
+                                reference_get(dtype, run.in[1 + k].data, at),
+                            "y[%lld] is another", (long long)i);
+            }
+            for (int64_t i = 0; i < outputs; i++)
+                row_judge(&tally, &run.out[k], k ? "grad_b" : "grad_x", i, sum[i], sum[outputs + i],
+                          n / outputs);
+            free(sum);
+        }
+    }
+    tally_end(&tally);
+}
+
 static void loss_all(struct fixture *fixture, enum xop_dtype dtype) {
     loss_entropy(fixture, dtype);
     loss_means(fixture, dtype);
     loss_pointwise(fixture, dtype);
+    loss_where(fixture, dtype);
     if (dtype != XOP_F32)
         return;
     loss_groups(fixture, "cross_entropy");

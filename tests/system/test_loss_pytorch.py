@@ -1,4 +1,4 @@
-"""The losses beside PyTorch on the CPU: results, gradients, empty tensors, and indices out of range."""
+"""The losses and where beside PyTorch on the CPU: results, gradients, empty tensors, indices out of range."""
 
 import itertools
 import sys
@@ -158,6 +158,29 @@ def an_index_out_of_range_is_named():
         client.run("nll_loss", [x, np.full(300, -7), None], attrs={"ignore_index": -7})
 
 
+def where_broadcasts_three():
+    shapes = (((), (), ()), ((3, 4), (3, 4), (3, 4)), ((3, 1), (4,), (3, 4)), ((4,), (3, 1), ()),
+              ((5, 1, 1), (1, 6, 1), (1, 1, 7)), ((0, 4), (4,), (1, 1)), ((), (65, 33), (65, 1)))
+    with Daemon() as daemon:
+        client = daemon.client()
+        for (c, x, b), dtype in itertools.product(shapes, DTYPES):
+            condition, x, b = np.asarray(RANDOM.uniform(size=c) < 0.5), random(x, dtype), random(b, dtype)
+            tx, tb = tensor(x, True), tensor(b, True)
+            want = torch.where(torch.tensor(condition), tx, tb)
+            y, = client.run("where", [condition, x, b])
+            np.testing.assert_array_equal(y, want.detach().numpy().astype(dtype))
+            grad = random(want.shape, dtype)
+            want.backward(torch.tensor(grad.astype(np.float64)))
+            for got, of in zip(client.run("where", [condition, x, b, grad], backward=True), (tx, tb)):
+                close(got, of.grad, dtype, f"where {c} {x.shape} {b.shape}")
+        # Bits stay, of a NaN as well, and any byte but 0 is true.
+        payload = np.array([0x7fa12345, 0xffc00001, 1], np.uint32).view(np.float32)
+        y, = client.run("where", [np.array([2, 0, 255], np.uint8).view(np.bool_), payload, -payload])
+        assert (y.view(np.uint32) == [0x7fa12345, 0x7fc00001, 1]).all(), y.view(np.uint32)
+        raises(INVALID_ARGUMENT, "condition of where is f32", client.run, "where", [payload] * 3)
+        raises(INVALID_ARGUMENT, "condition", client.run, "where", [np.ones(2, np.bool_), payload, payload])
+
+
 def what_is_wrong_is_said():
     def said(fragment, *arguments, **keys):
         raises(INVALID_ARGUMENT, fragment, client.run, *arguments, **keys)
@@ -180,4 +203,4 @@ def what_is_wrong_is_said():
 
 xopd.run([mse_loss_of_every_reduction, binary_cross_entropy_with_weights_that_broadcast,
           nll_loss_and_cross_entropy_of_indices, cross_entropy_of_probabilities, infinities_and_nan,
-          an_index_out_of_range_is_named, what_is_wrong_is_said])
+          an_index_out_of_range_is_named, where_broadcasts_three, what_is_wrong_is_said])
