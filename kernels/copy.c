@@ -39,7 +39,7 @@ const struct xop_op copy_declaration = {
     .abi = XOP_OP_ABI,
     .name = "copy",
     .doc = "`copy` copies a tensor as it is.\n",
-    .dtypes = XOP_FLOATS | XOP_INTEGERS,
+    .dtypes = XOP_FLOATS | XOP_INTEGERS | XOP_DTYPE_BIT(XOP_BOOL),
     .pass = {{.in = in, .out = out, .nin = 1, .nout = 1, .infer = infer, .index_operand = -1},
              {.index_operand = -1}},
 };

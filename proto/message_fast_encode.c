@@ -113,6 +113,7 @@ static const struct {
     [XOP_F16] = TYPE("\xa3", "f16"), [XOP_BF16] = TYPE("\xa4", "bf16"),
     [XOP_F32] = TYPE("\xa3", "f32"), [XOP_F64] = TYPE("\xa3", "f64"),
     [XOP_I32] = TYPE("\xa3", "i32"), [XOP_I64] = TYPE("\xa3", "i64"),
+    [XOP_BOOL] = TYPE("\xa4", "bool"),
 };
 /* clang-format on */
 

@@ -12,7 +12,7 @@ static bool get_dtype(struct message_decoding *d, struct message_where where,
             *out = (enum xop_dtype)dtype;
             return true;
         }
-    return message_wrong(d, where, "\"%s\" is no dtype: f16, bf16, f32, f64, i32 and i64 are",
+    return message_wrong(d, where, "\"%s\" is no dtype: f16, bf16, f32, f64, i32, i64 and bool are",
                          message_quote(quoted, sizeof quoted, o->via.str.ptr, o->via.str.size));
 }
 

@@ -55,6 +55,15 @@ struct reference_shape {
     int64_t shape[XOP_MAX_RANK];
 };
 
+/* What the values of an index input may be: from 0 to limit - 1, and `other` besides. Or it is a
+ * condition, of truth values. */
+struct reference_indices {
+    bool is_condition;
+    int64_t limit;
+    bool has_other;
+    int64_t other;
+};
+
 #define REFERENCE_CASE_INPUTS 6
 
 /* Shapes of forward's inputs, comma-separated; "" is a scalar, NULL an input that is missing. */
@@ -66,8 +75,9 @@ struct reference_case {
 
 struct reference {
     const char *name;
-    uint32_t nin, nout; /* of forward; backward gives gradients of the first `ngrad` inputs */
+    uint32_t nin, nout; /* of forward; backward gives gradients of `ngrad` inputs */
     uint32_t ngrad;
+    uint32_t first_grad; /* the first of them */
     /* Backward's inputs: `saved_in` and `saved_out` are masks of forward inputs and outputs that it
      * takes, in this order, before the gradients of the outputs; `shape_only` of those. */
     uint32_t saved_in, saved_out, shape_only;
@@ -89,6 +99,11 @@ struct reference {
     /* Whether a case, given by forward's inputs, goes with a setting; it is not tried where not.
      * NULL: all do. */
     bool (*takes)(const struct reference_setting *setting, const struct reference_tensor *in);
+    /* Whether an input is an index in a case, given by forward's inputs, whose data is not there
+     * yet: it is i64 or i32 then, or bool where it is a condition, valid values are drawn, and
+     * verify sees to it that others are refused. NULL: none is. */
+    bool (*index)(const struct reference_setting *setting, uint32_t input,
+                  const struct reference_tensor *in, struct reference_indices *indices);
     /* Where random inputs are taken from, and where the gradient is checked by differences. */
     double low, high, smooth_low, smooth_high;
     /* Shapes of outputs: false where the inputs do not go together. data is allocated by the caller
@@ -114,17 +129,8 @@ const struct reference *reference_find(const char *name);
 /* The nth, NULL beyond the last. */
 const struct reference *reference_at(uint32_t n);
 
-extern const struct reference reference_square_bias, reference_sigmoid,
-    reference_sigmoid_complement, reference_bose_einstein, reference_linear, reference_relu,
-    reference_leaky_relu, reference_elu, reference_gelu, reference_silu, reference_tanh,
-    reference_softplus, reference_exp, reference_log, reference_sqrt, reference_rsqrt,
-    reference_abs, reference_neg, reference_sin, reference_cos, reference_erf, reference_clamp,
-    reference_hardswish, reference_mish, reference_cast, reference_softmax, reference_log_softmax,
-    reference_layer_norm, reference_rms_norm, reference_add, reference_sub, reference_mul,
-    reference_div, reference_pow, reference_maximum, reference_minimum, reference_sum,
-    reference_mean, reference_max, reference_min, reference_prod, reference_logsumexp,
-    reference_var, reference_matmul, reference_sgd, reference_adam, reference_adamw,
-    reference_group_norm, reference_batch_norm, reference_max_pool2d, reference_avg_pool2d,
-    reference_upsample, reference_rotary_embedding, reference_attention;
+#define REFERENCE(name) extern const struct reference reference_##name;
+#include "references.def"
+#undef REFERENCE
 
 #endif

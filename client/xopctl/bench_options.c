@@ -112,7 +112,7 @@ static const struct {
     const char *takes; /* NULL: no argument */
 } known[] = {
     {"shape", set_shape, "sizes, as 1280,1280"},
-    {"dtype", set_dtype, "one of f16, bf16, f32, f64, i32, i64"},
+    {"dtype", set_dtype, "one of f16, bf16, f32, f64, i32, i64, bool"},
     {"backward", set_backward, NULL},
     {"attr", set_attr, "NAME=VALUE, 24 times at most"},
     {"clients", set_clients, "a number from 1 to 1024"},

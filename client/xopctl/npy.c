@@ -243,8 +243,8 @@ static enum xop_status find_dtype(const char *descr, bool bf16, enum xop_dtype *
     static const struct {
         const char *code;
         enum xop_dtype dtype;
-    } codes[] = {
-        {"f2", XOP_F16}, {"f4", XOP_F32}, {"f8", XOP_F64}, {"i4", XOP_I32}, {"i8", XOP_I64}};
+    } codes[] = {{"f2", XOP_F16}, {"f4", XOP_F32}, {"f8", XOP_F64},
+                 {"i4", XOP_I32}, {"i8", XOP_I64}, {"b1", XOP_BOOL}};
     char quoted[64];
     if (strcmp(descr, "<V2") == 0 || strcmp(descr, "|V2") == 0) {
         *dtype = XOP_BF16;
@@ -256,7 +256,7 @@ static enum xop_status find_dtype(const char *descr, bool bf16, enum xop_dtype *
                                descr);
     }
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (strlen(descr) == 3 && strchr("<>=", descr[0]) &&
+        if (strlen(descr) == 3 && strchr("<>=|", descr[0]) &&
             strcmp(descr + 1, codes[i].code) == 0) {
             *dtype = codes[i].dtype;
             *swap = descr[0] == '>';
@@ -324,7 +324,7 @@ enum xop_status npy_read(FILE *stream, bool bf16, struct value *value, struct xo
 
 enum xop_status npy_write(FILE *stream, const struct value *value, struct xop_error *error) {
     static const char *const descr[XOP_DTYPE_COUNT] = {"",    "<f2", "<V2", "<f4",
-                                                       "<f8", "<i4", "<i8"};
+                                                       "<f8", "<i4", "<i8", "|b1"};
     char shape[256], text[512];
     unsigned char start[10];
     const struct xop_tensor *t = &value->tensor;

@@ -9,7 +9,8 @@
 
 #define MAX_HEADER (64u << 20)
 
-static const char *const names[XOP_DTYPE_COUNT] = {"", "F16", "BF16", "F32", "F64", "I32", "I64"};
+static const char *const names[XOP_DTYPE_COUNT] = {"",    "F16", "BF16", "F32",
+                                                   "F64", "I32", "I64",  "BOOL"};
 
 static enum xop_status bad(struct xop_error *error, const char *what) {
     return xop_fail(error, XOP_INVALID_ARGUMENT, "it is no .safetensors file that can be read: %s",
@@ -95,7 +96,8 @@ static enum xop_status describe(json_t *entry, struct value *value, uint64_t *be
             value->tensor.dtype = (enum xop_dtype)d;
     if (value->tensor.dtype == XOP_DTYPE_NONE)
         return xop_fail(error, XOP_INVALID_ARGUMENT,
-                        "its dtype is %.20s: F16, BF16, F32, F64, I32 and I64 are read", dtype);
+                        "its dtype is %.20s: F16, BF16, F32, F64, I32, I64 and BOOL are read",
+                        dtype);
     if (json_array_size(shape) > XOP_MAX_RANK)
         return bad(error, "a tensor has more than 8 dimensions");
     json_array_foreach(shape, i, size) {

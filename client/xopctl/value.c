@@ -119,9 +119,13 @@ double value_largest(enum xop_dtype dtype) { return formats[dtype].largest; }
 
 /* ---- Elements ---- */
 
-bool value_is_integer(enum xop_dtype dtype) { return dtype == XOP_I32 || dtype == XOP_I64; }
+bool value_is_integer(enum xop_dtype dtype) {
+    return dtype == XOP_I32 || dtype == XOP_I64 || dtype == XOP_BOOL;
+}
 
 int64_t value_get_integer(const struct value *value, int64_t i) {
+    if (value->tensor.dtype == XOP_BOOL)
+        return ((const uint8_t *)value->tensor.data)[i];
     return value->tensor.dtype == XOP_I32 ? ((const int32_t *)value->tensor.data)[i]
                                           : ((const int64_t *)value->tensor.data)[i];
 }
@@ -134,7 +138,8 @@ double value_get(const struct value *value, int64_t i) {
     case XOP_F32: return (double)((const float *)data)[i];
     case XOP_F64: return ((const double *)data)[i];
     case XOP_I32:
-    case XOP_I64: return (double)value_get_integer(value, i);
+    case XOP_I64:
+    case XOP_BOOL: return (double)value_get_integer(value, i);
     case XOP_DTYPE_NONE: break;
     }
     return NAN;
@@ -143,6 +148,8 @@ double value_get(const struct value *value, int64_t i) {
 void value_set_integer(struct value *value, int64_t i, int64_t x) {
     if (value->tensor.dtype == XOP_I32)
         ((int32_t *)value->tensor.data)[i] = (int32_t)x;
+    else if (value->tensor.dtype == XOP_BOOL)
+        ((uint8_t *)value->tensor.data)[i] = (uint8_t)x;
     else if (value->tensor.dtype == XOP_I64)
         ((int64_t *)value->tensor.data)[i] = x;
     else
@@ -159,6 +166,7 @@ void value_set(struct value *value, int64_t i, double x) {
     case XOP_F64: ((double *)data)[i] = x; break;
     case XOP_I32:
     case XOP_I64: value_set_integer(value, i, (int64_t)x); break;
+    case XOP_BOOL: value_set_integer(value, i, x != 0); break;
     case XOP_DTYPE_NONE: break;
     }
 }

@@ -20,7 +20,7 @@ enum xop_status value_new(struct value *value, enum xop_dtype dtype, uint32_t ra
 void value_free(struct value *value);
 
 double value_get(const struct value *value, int64_t i);
-int64_t value_get_integer(const struct value *value, int64_t i); /* of i32 and i64 */
+int64_t value_get_integer(const struct value *value, int64_t i); /* of i32, i64 and bool */
 void value_set(struct value *value, int64_t i, double x);
 void value_set_integer(struct value *value, int64_t i, int64_t x);
 

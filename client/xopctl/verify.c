@@ -200,6 +200,24 @@ static void difference_cases(struct verification *v, const struct verify_subject
     }
 }
 
+#define BAD_INDEX_CASES 4 /* of a setting */
+
+static void bad_index_cases(struct verification *v, const struct verify_subject *s,
+                            const char *subject, uint32_t *cases, uint32_t *failed) {
+    struct verify_case what;
+    char sentence[1024];
+    uint32_t tried = 0;
+    for (uint32_t n = 0;
+         !v->broken && tried < BAD_INDEX_CASES && next_case(v, s->reference, n, &what); n++) {
+        struct random random = {v->seed * 1000003 + 700000 + n, 0};
+        if (what.is_large || !verify_takes(s, &what) || !verify_has_indices(s, &what))
+            continue;
+        tried++;
+        count(v, verify_bad_indices(s, &what, &random, sentence, sizeof sentence), subject,
+              "bad indices", sentence, cases, failed);
+    }
+}
+
 static void verify_subject(struct verification *v, struct verify_subject *s) {
     struct verify_worst worst = {.ratio = -1}, difference = {.ratio = -1};
     uint32_t cases = 0, failed = 0, n = s->reference->settings ? s->reference->nsettings : 1;
@@ -214,6 +232,7 @@ static void verify_subject(struct verification *v, struct verify_subject *s) {
         if (v->nshapes > 0)
             continue;
         repeat_cases(v, s, subject, &cases, &failed);
+        bad_index_cases(v, s, subject, &cases, &failed);
         if (s->pass == XOP_BACKWARD && s->dtype == XOP_F64 && verify_result_dtype(s) == XOP_F64)
             difference_cases(v, s, subject, &difference, &cases, &failed);
     }
@@ -449,7 +468,8 @@ const struct verb verb_verify = {
     .details =
         "Runs every operator, or those named, forward and backward through the daemon: sizes\n"
         "around vector widths, empty tensors, ranks 0 to 8, broadcasting, long sums, edge values\n"
-        "(NaN, infinities, zeros, denormals, the largest), repeated and batched requests, and\n"
+        "(NaN, infinities, zeros, denormals, the largest), indices within and out of their range,\n"
+        "repeated and batched requests, and\n"
         "backward against central differences, with each of several values of its attributes\n"
         "where an operator has some. An element may be off by the rounding of its\n"
         "dtype, and of a computation in f32 (f64 for f64) in proportion to the terms it sums:\n"

@@ -1,6 +1,6 @@
 /*
- * Verification: what is tried (verify_cases.c), how a result is judged (verify_judge.c) and the
- * verb that drives both (verify.c).
+ * Verification: what is tried (verify_cases.c), how a result is judged (verify_judge.c,
+ * verify_indices.c) and the verb that drives both (verify.c).
  */
 #ifndef XOPCTL_VERIFY_H
 #define XOPCTL_VERIFY_H
@@ -32,6 +32,9 @@ bool verify_case_at(const struct reference *reference, uint32_t n, struct verify
 /* A case in which every input has the given shape, or one that goes with it. */
 void verify_case_of(const struct reference *reference, uint32_t rank, const int64_t *shape,
                     struct verify_case *out);
+/* Fills an index input with values that it may have, the bounds first. */
+void verify_fill_indices(struct value *value, const struct reference_indices *indices,
+                         struct random *random);
 /* Fills an input of a case; `operand` counts the inputs, so that edges meet each other. */
 void verify_fill(struct value *value, const struct reference *reference, enum reference_fill fill,
                  uint32_t operand, struct random *random);
@@ -82,6 +85,12 @@ enum verify_outcome verify_judge(const struct verify_subject *subject,
 enum verify_outcome verify_repeat(const struct verify_subject *subject,
                                   const struct verify_case *what, struct random *random,
                                   char *sentence, size_t capacity);
+/* Whether the case has an index input that bad values can be put into. */
+bool verify_has_indices(const struct verify_subject *subject, const struct verify_case *what);
+/* Indices out of range are refused, and the first is named; after that a good request passes. */
+enum verify_outcome verify_bad_indices(const struct verify_subject *subject,
+                                       const struct verify_case *what, struct random *random,
+                                       char *sentence, size_t capacity);
 /* What forward's outputs are in, and their gradients. */
 enum xop_dtype verify_result_dtype(const struct verify_subject *subject);
 /* Writes the attributes as "alpha=0.5 beta=2", "" where there are none. */

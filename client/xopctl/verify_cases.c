@@ -168,6 +168,18 @@ bool verify_case_at(const struct reference *reference, uint32_t n, struct verify
     return true;
 }
 
+void verify_fill_indices(struct value *value, const struct reference_indices *indices,
+                         struct random *random) {
+    for (int64_t i = 0; i < value->n; i++) {
+        int64_t at = i == 0   ? indices->limit - 1
+                     : i == 1 ? 0
+                              : (int64_t)floor(random_between(random, 0, (double)indices->limit));
+        if (i > 0 && indices->has_other && random_between(random, 0, 1) < 0.2)
+            at = indices->other;
+        value_set_integer(value, i, at);
+    }
+}
+
 void verify_fill(struct value *value, const struct reference *reference, enum reference_fill fill,
                  uint32_t operand, struct random *random) {
     double edges[64];

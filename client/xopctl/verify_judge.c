@@ -1,24 +1,16 @@
-#include "verify.h"
+#include "verify_trial.h"
 
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A request and the reference's answer to it. */
-struct trial {
-    struct value in[VERIFY_MAX_IN];
-    struct reference_tensor ref_in[VERIFY_MAX_IN], ref_out[XOP_MAX_OUTPUTS];
-    struct xop_tensor tensors[VERIFY_MAX_IN];
-    uint32_t nin, nout;
-};
-
 static void free_reference(struct reference_tensor *t) {
     free(t->data);
     free(t->scale);
 }
 
-static void trial_free(struct trial *trial) {
+void trial_free(struct trial *trial) {
     for (uint32_t i = 0; i < VERIFY_MAX_IN; i++) {
         value_free(&trial->in[i]);
         free_reference(&trial->ref_in[i]);
@@ -88,13 +80,30 @@ static bool make_outputs(struct trial *trial, const struct verify_subject *s, en
     return true;
 }
 
-bool verify_takes(const struct verify_subject *s, const struct verify_case *what) {
-    struct reference_tensor in[VERIFY_MAX_IN] = {0};
+/* A case's inputs by their shapes alone. */
+static void inputs_of(const struct verify_subject *s, const struct verify_case *what,
+                      struct reference_tensor in[VERIFY_MAX_IN]) {
+    memset(in, 0, VERIFY_MAX_IN * sizeof *in);
     for (uint32_t i = 0; i < s->reference->nin; i++) {
         in[i].absent = what->absent[i];
         in[i].rank = what->rank[i];
         memcpy(in[i].shape, what->shape[i], sizeof in[i].shape);
     }
+}
+
+bool trial_is_index(const struct verify_subject *s, const struct verify_case *what, uint32_t input,
+                    struct reference_indices *indices) {
+    struct reference_tensor in[VERIFY_MAX_IN];
+    *indices = (struct reference_indices){0};
+    if (!s->reference->index || what->absent[input])
+        return false;
+    inputs_of(s, what, in);
+    return s->reference->index(s->setting, input, in, indices);
+}
+
+bool verify_takes(const struct verify_subject *s, const struct verify_case *what) {
+    struct reference_tensor in[VERIFY_MAX_IN];
+    inputs_of(s, what, in);
     return !s->reference->takes || s->reference->takes(s->setting, in);
 }
 
@@ -105,10 +114,19 @@ static bool forward_inputs(struct trial *trial, const struct verify_subject *s,
             trial->ref_in[trial->nin++].absent = true;
             continue;
         }
-        struct value *value = add_input(trial, s->dtype, what->rank[i], what->shape[i]);
+        struct reference_indices indices;
+        bool index = trial_is_index(s, what, i, &indices);
+        enum xop_dtype dtype = !index                    ? s->dtype
+                               : indices.is_condition    ? XOP_BOOL
+                               : random_next(random) & 1 ? XOP_I32
+                                                         : XOP_I64;
+        struct value *value = add_input(trial, dtype, what->rank[i], what->shape[i]);
         if (!value)
             return false;
-        verify_fill(value, s->reference, what->fill, i, random);
+        if (index)
+            verify_fill_indices(value, &indices, random);
+        else
+            verify_fill(value, s->reference, what->fill, i, random);
         mirror(trial, i);
     }
     return true;
@@ -141,7 +159,7 @@ static bool save(struct trial *to, const struct verify_subject *s, const struct 
                  struct random *random) {
     uint32_t i = to->nin, rank = in ? in->tensor.rank : out->rank;
     const int64_t *shape = in ? in->tensor.shape : out->shape;
-    struct value *value = add_input(to, s->dtype, rank, shape);
+    struct value *value = add_input(to, in ? in->tensor.dtype : s->dtype, rank, shape);
     if (!value)
         return false;
     if (!in && fill == REFERENCE_EDGES)
@@ -191,8 +209,8 @@ static bool backward_trial(struct trial *trial, const struct verify_subject *s,
     return true;
 }
 
-static bool make_trial(struct trial *trial, const struct verify_subject *s,
-                       const struct verify_case *what, struct random *random) {
+bool trial_make(struct trial *trial, const struct verify_subject *s, const struct verify_case *what,
+                struct random *random) {
     memset(trial, 0, sizeof *trial);
     bool ok = s->pass == XOP_FORWARD ? forward_trial(trial, s, what, random)
                                      : backward_trial(trial, s, what, random);
@@ -240,8 +258,8 @@ void verify_setting_text(const struct reference_setting *setting, char *out, siz
     }
 }
 
-static void describe_shapes(const struct verify_subject *s, const struct trial *trial, char *out,
-                            size_t capacity) {
+void trial_shapes(const struct verify_subject *s, const struct trial *trial, char *out,
+                  size_t capacity) {
     size_t used = 0;
     char shape[128], setting[128];
     out[0] = 0;
@@ -318,7 +336,7 @@ static bool compare_all(const struct verify_subject *s, const struct trial *tria
     struct verify_worst here = {.ratio = -1};
     bool formula = has_formula(s);
     enum xop_dtype dtype = s->pass == XOP_FORWARD ? verify_result_dtype(s) : s->dtype;
-    describe_shapes(s, trial, shapes, sizeof shapes);
+    trial_shapes(s, trial, shapes, sizeof shapes);
     if (result->nout != trial->nout) {
         snprintf(sentence, capacity, "%u outputs came, %u are expected", result->nout, trial->nout);
         return false;
@@ -374,14 +392,14 @@ static struct xop_request request_for(const struct verify_subject *s, enum xop_p
                                 .nattrs = s->setting ? s->setting->nattrs : 0};
 }
 
-static struct xop_request request_of(const struct verify_subject *s, const struct trial *trial) {
+struct xop_request trial_request(const struct verify_subject *s, const struct trial *trial) {
     return request_for(s, s->pass, trial->tensors, trial->nin);
 }
 
-static enum verify_outcome failed(const struct verify_subject *s, const struct xop_result *result,
-                                  const struct trial *trial, char *sentence, size_t capacity) {
+enum verify_outcome trial_failed(const struct verify_subject *s, const struct xop_result *result,
+                                 const struct trial *trial, char *sentence, size_t capacity) {
     char shapes[256];
-    describe_shapes(s, trial, shapes, sizeof shapes);
+    trial_shapes(s, trial, shapes, sizeof shapes);
     snprintf(sentence, capacity, "inputs %s: %s: %s", shapes,
              xop_status_name(result ? result->error.status : XOP_RESOURCE_EXHAUSTED),
              result ? result->error.message : "out of memory");
@@ -396,15 +414,15 @@ enum verify_outcome verify_judge(const struct verify_subject *s, const struct ve
                                  size_t capacity) {
     struct trial trial;
     struct xop_result *result;
-    if (!make_trial(&trial, s, what, random)) {
+    if (!trial_make(&trial, s, what, random)) {
         snprintf(sentence, capacity, "out of memory, or a case that does not fit the operator");
         return VERIFY_FAILED;
     }
-    struct xop_request request = request_of(s, &trial);
+    struct xop_request request = trial_request(s, &trial);
     enum verify_outcome outcome = VERIFY_PASSED;
     request.check = true;
     if (xop_run(s->session->client, &request, &result) != XOP_OK)
-        outcome = failed(s, result, &trial, sentence, capacity);
+        outcome = trial_failed(s, result, &trial, sentence, capacity);
     else if (!compare_all(s, &trial, what->fill, result, worst, sentence, capacity))
         outcome = VERIFY_FAILED;
     xop_result_free(result);
@@ -445,14 +463,14 @@ enum verify_outcome verify_repeat(const struct verify_subject *s, const struct v
     struct trial trial;
     struct xop_result *first = NULL;
     struct xop_error error;
-    if (!make_trial(&trial, s, what, random)) {
+    if (!trial_make(&trial, s, what, random)) {
         snprintf(sentence, capacity, "out of memory");
         return VERIFY_FAILED;
     }
-    struct xop_request request = request_of(s, &trial);
+    struct xop_request request = trial_request(s, &trial);
     enum verify_outcome outcome = VERIFY_PASSED;
     if (xop_run(s->session->client, &request, &first) != XOP_OK) {
-        outcome = failed(s, first, &trial, sentence, capacity);
+        outcome = trial_failed(s, first, &trial, sentence, capacity);
     } else {
         struct copies copies = {.first = first};
         for (int i = 0; i < COPIES; i++)
@@ -461,7 +479,7 @@ enum verify_outcome verify_repeat(const struct verify_subject *s, const struct v
         xop_client_wait(s->session->client, 0, &error);
         if (copies.different || copies.failures) {
             char shapes[256];
-            describe_shapes(s, &trial, shapes, sizeof shapes);
+            trial_shapes(s, &trial, shapes, sizeof shapes);
             snprintf(sentence, capacity,
                      "inputs %s: of %d copies of one request at once %u gave other bits than the "
                      "request alone, %u failed",
@@ -497,14 +515,14 @@ static bool weigh(const struct verify_subject *s, const struct trial *inputs,
 static bool differences_of(const struct verify_subject *s, struct trial *inputs,
                            const struct value *gy, uint32_t i, const struct xop_tensor *gradient,
                            struct verify_worst *worst) {
-    struct value got = {.tensor = *gradient};
-    for (int64_t k = 0; k < inputs->in[i].n; k++) {
-        double x = value_get(&inputs->in[i], k), above, below;
-        value_set(&inputs->in[i], k, x + STEP);
+    struct value got = {.tensor = *gradient}, *in = &inputs->in[s->reference->first_grad + i];
+    for (int64_t k = 0; k < in->n; k++) {
+        double x = value_get(in, k), above, below;
+        value_set(in, k, x + STEP);
         bool ok = weigh(s, inputs, gy, &above);
-        value_set(&inputs->in[i], k, x - STEP);
+        value_set(in, k, x - STEP);
         ok = ok && weigh(s, inputs, gy, &below);
-        value_set(&inputs->in[i], k, x);
+        value_set(in, k, x);
         if (!ok)
             return false;
         double expected = (above - below) / (2 * STEP), element = value_get(&got, k);
@@ -513,7 +531,7 @@ static bool differences_of(const struct verify_subject *s, struct trial *inputs,
             *worst = (struct verify_worst){
                 isnan(ratio) ? INFINITY : ratio, element, expected, k, "", ""};
             snprintf(worst->operand, sizeof worst->operand, "%s", output_name(s, i));
-            describe_shapes(s, inputs, worst->shapes, sizeof worst->shapes);
+            trial_shapes(s, inputs, worst->shapes, sizeof worst->shapes);
         }
     }
     return true;
@@ -523,10 +541,15 @@ static bool draw_smooth(struct trial *inputs, const struct verify_subject *s,
                         const struct verify_case *what, struct random *random) {
     const struct reference *r = s->reference;
     for (uint32_t i = 0; i < r->nin; i++) {
-        struct value *value = add_input(inputs, XOP_F64, what->rank[i], what->shape[i]);
+        struct reference_indices indices;
+        bool index = trial_is_index(s, what, i, &indices);
+        enum xop_dtype dtype = !index ? XOP_F64 : indices.is_condition ? XOP_BOOL : XOP_I64;
+        struct value *value = add_input(inputs, dtype, what->rank[i], what->shape[i]);
         if (!value)
             return false;
-        for (int64_t k = 0; k < value->n; k++) {
+        if (index)
+            verify_fill_indices(value, &indices, random);
+        for (int64_t k = 0; !index && k < value->n; k++) {
             double x = random_between(random, r->smooth_low, r->smooth_high);
             value_set(value, k, (2 * floor(x * GRID) + 1 + i / 2.0) / (2 * GRID));
         }
@@ -552,7 +575,7 @@ enum verify_outcome verify_differences(const struct verify_subject *s,
         goto out;
     struct xop_request request = request_for(s, XOP_FORWARD, inputs.tensors, r->nin);
     if (xop_run(s->session->client, &request, &forward) != XOP_OK) {
-        outcome = failed(s, forward, &inputs, sentence, capacity);
+        outcome = trial_failed(s, forward, &inputs, sentence, capacity);
         goto out;
     }
     const struct xop_tensor *y = &forward->out[0];
@@ -569,7 +592,7 @@ enum verify_outcome verify_differences(const struct verify_subject *s,
     in[n++] = gy.tensor;
     request = request_for(s, XOP_BACKWARD, in, n);
     if (xop_run(s->session->client, &request, &backward) != XOP_OK) {
-        outcome = failed(s, backward, &inputs, sentence, capacity);
+        outcome = trial_failed(s, backward, &inputs, sentence, capacity);
         goto out;
     }
     struct verify_worst here = {.ratio = -1};

@@ -347,6 +347,21 @@ uint32_t batch_launch(struct worker *worker, bool few, bool *fault, struct xop_e
 
 /* ---- Finishing ---- */
 
+/* A value of an index operand is out of range. */
+static enum xop_status fail_index(const struct task *task, struct xop_error *error) {
+    const struct xop_signature *signature = task_signature(task);
+    const char *name = signature->in[signature->index_operand].name;
+    unsigned long long at = task->bad_index.at, limit = task->plan.index_limit;
+    long long value = task->bad_index.value;
+    if (limit == 0)
+        return xop_fail(error, XOP_INVALID_ARGUMENT,
+                        "input %s of %s is %lld at its element %llu, which is out of range", name,
+                        task->op->name, value, at);
+    return xop_fail(error, XOP_INVALID_ARGUMENT,
+                    "input %s of %s is %lld at its element %llu: it must be from 0 to %llu", name,
+                    task->op->name, value, at, limit - 1);
+}
+
 static void finish_task(struct worker *worker, const struct xop_group *group, struct task *task) {
     const struct xop_signature *signature = task_signature(task);
     struct xop_error error;
@@ -356,11 +371,8 @@ static void finish_task(struct worker *worker, const struct xop_group *group, st
         error = group->error;
     if (status != XOP_OK && error.status != status)
         xop_fail(&error, status, "operator %s failed without giving a reason", task->op->name);
-    if (status == XOP_OK && task->bad_index != UINT64_MAX && signature->index_operand >= 0)
-        status = xop_fail(&error, XOP_INVALID_ARGUMENT,
-                          "input %s of %s is out of range at its element %llu",
-                          signature->in[signature->index_operand].name, task->op->name,
-                          (unsigned long long)task->bad_index);
+    if (status == XOP_OK && task->bad_index.at != UINT64_MAX && signature->index_operand >= 0)
+        status = fail_index(task, &error);
     if (status == XOP_OK)
         status = outbox_verify(&worker->outbox, task, &error);
     batch_complete(worker, task, status, error.message, group->copy_ns, group->run_ns);

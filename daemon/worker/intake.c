@@ -358,7 +358,7 @@ enum xop_status intake_read(struct worker *worker, struct task *task, struct xop
     task->has_keeps = false;
     task->block_needed = task->block_bytes = 0;
     task->passed_by = 0;
-    task->bad_index = UINT64_MAX;
+    task->bad_index = (struct xop_bad_index){.at = UINT64_MAX};
     task->batch = 0;
     task->op = NULL;
     if (head.kind > SEAM_PROBE)

@@ -66,7 +66,7 @@ struct task {
     uint64_t block_needed;              /* bytes of the outbox that its outputs take */
     uint64_t block_offset, block_bytes; /* of the outbox; bytes 0: none */
     uint32_t passed_by;                 /* tasks that took space since this one found none */
-    uint64_t bad_index;
+    struct xop_bad_index bad_index;
     uint32_t batch;
     unsigned char *long_arguments; /* grows and is kept */
     size_t long_capacity;

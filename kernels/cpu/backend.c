@@ -27,6 +27,7 @@
 #include "kernels/cpu/fold.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/loss.h"
 #include "kernels/cpu/memfile.h"
 #include "kernels/cpu/planes.h"
 #include "kernels/cpu/pool.h"
@@ -34,6 +35,7 @@
 #include "kernels/cpu/rotary.h"
 #include "kernels/cpu/row.h"
 #include "kernels/cpu/upsample.h"
+#include "kernels/cpu/where.h"
 #include "kernels/cpu/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
@@ -46,7 +48,10 @@
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
 #include "kernels/upsample.h"
+#include "kernels/where.h"
 #include "kernels/window.h"
+
+#include <xop/check.h>
 
 #define DEFAULT_LANES 4u
 #define MAX_LANES 64u
@@ -118,6 +123,16 @@ static const struct registry_launch table[] = {
     FOLD(prod, FOLD_PROD),
     FOLD(logsumexp, FOLD_LOGSUMEXP),
     FOLD(var, FOLD_VAR),
+#define LOSS(name)                                                                                 \
+    {                                                                                              \
+        &name##_declaration, name##_cpu_forward, name##_cpu_backward, LAUNCH_MAX_GROUP,            \
+            LAUNCH_MAX_GROUP                                                                       \
+    }
+    LOSS(mse_loss),
+    LOSS(binary_cross_entropy_with_logits),
+    LOSS(cross_entropy),
+    LOSS(nll_loss),
+    {&where_declaration, where_cpu_forward, where_cpu_backward, LAUNCH_MAX_GROUP, LAUNCH_MAX_GROUP},
 };
 
 struct lane {
@@ -324,6 +339,17 @@ static uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+/* The values at the positions that the launch has left. */
+static void read_bad_indices(struct xop_group *group) {
+    const int32_t operand = group->op->pass[group->pass].index_operand;
+    for (uint32_t i = 0; operand >= 0 && i < group->ncalls; i++) {
+        const struct xop_tensor *index = &group->calls[i].in[operand];
+        struct xop_bad_index *bad = group->calls[i].bad_index;
+        if (bad && bad->at < (uint64_t)xop_elements(index))
+            bad->value = xop_index(index->dtype, index->data, bad->at);
+    }
+}
+
 static void run_group(struct xop_group *group, const struct xop_host *host) {
     struct xop_launch launch = {.host = host,
                                 .pass = group->pass,
@@ -337,6 +363,7 @@ static void run_group(struct xop_group *group, const struct xop_host *host) {
     if (group->status == XOP_OK)
         copy_keep_outputs(group, host);
     group->run_ns = now_ns() - begin;
+    read_bad_indices(group);
     if (group->status == XOP_OK)
         group->error.status = XOP_OK;
     else if (group->error.status != group->status)

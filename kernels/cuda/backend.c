@@ -25,15 +25,18 @@
 #include "kernels/cuda/fold.h"
 #include "kernels/cuda/helper.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/loss.h"
 #include "kernels/cuda/lt.h"
 #include "kernels/cuda/planes.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/rotary.h"
 #include "kernels/cuda/row.h"
 #include "kernels/cuda/state.h"
+#include "kernels/cuda/where.h"
 #include "kernels/cuda/window.h"
 #include "kernels/fold.h"
 #include "kernels/linear.h"
+#include "kernels/loss.h"
 #include "kernels/matmul.h"
 #include "kernels/optimizer.h"
 #include "kernels/planes.h"
@@ -43,6 +46,7 @@
 #include "kernels/square_bias.h"
 #include "kernels/unary.h"
 #include "kernels/upsample.h"
+#include "kernels/where.h"
 #include "kernels/window.h"
 
 #define DEFAULT_LANES 4u
@@ -118,6 +122,17 @@ static const struct registry_launch table[] = {
     FOLD(prod, FOLD_PROD),
     FOLD(logsumexp, FOLD_LOGSUMEXP),
     FOLD(var, FOLD_VAR),
+#define LOSS(name)                                                                                 \
+    {                                                                                              \
+        &name##_declaration, name##_cuda_forward, name##_cuda_backward, LAUNCH_CUDA_MAX_GROUP,     \
+            LAUNCH_CUDA_MAX_GROUP                                                                  \
+    }
+    LOSS(mse_loss),
+    LOSS(binary_cross_entropy_with_logits),
+    LOSS(cross_entropy),
+    LOSS(nll_loss),
+    {&where_declaration, where_cuda_forward, where_cuda_backward, LAUNCH_CUDA_MAX_GROUP,
+     LAUNCH_CUDA_MAX_GROUP},
 };
 
 /* ---- Opening and closing ---- */
@@ -130,7 +145,8 @@ static enum xop_status preload(struct xop_error *error) {
         cast_preload,      unary_forward_preload, unary_backward_preload, binary_preload,
         product_preload,   softmax_preload,       row_norm_preload,       fold_preload,
         optimizer_preload, planes_preload,        window_preload,         upsample_preload,
-        rotary_preload,    attention_preload};
+        rotary_preload,    attention_preload,     loss_pointwise_preload, cross_entropy_preload,
+        nll_loss_preload,  where_preload};
     enum xop_status status = XOP_OK;
     struct xop_error why = {XOP_OK, ""};
 
@@ -492,7 +508,7 @@ static void finish(struct xop_backend *backend, struct lane *lane) {
     else
         group->error = lane->error;
     if (group->status == XOP_OK)
-        stage_finish(&lane->stage, group);
+        group->status = stage_finish(&lane->stage, group, lane->stream, &group->error);
     lane->stream = lane->normal; /* where there is nothing to wait for now */
     leave(backend, lane);
     backend->nbusy--;

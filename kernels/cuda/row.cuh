@@ -94,6 +94,20 @@ template <int W, class C> static __device__ C row_add_up(const C (&value)[W]) {
     return part[0];
 }
 
+/* exp(d). For f16 and bf16 the device's own exponential does, whose relative error of 2^-21, and
+ * 2^-22 |d| from rounding its argument, is a small part of half a unit in their last place. */
+template <class T, class C> static __device__ C row_exp(C d) {
+    if constexpr (sizeof(T) == 2)
+        return __expf(d);
+    else if constexpr (sizeof(C) == 4)
+        return expf(d);
+    else
+        return exp(d);
+}
+
+static __device__ inline float row_log(float x) { return logf(x); }
+static __device__ inline double row_log(double x) { return log(x); }
+
 /* ---- Rows that are kept ---- */
 
 /* A thread's part of a row: vectors lane, lane + lanes, ..., of which it keeps U. */

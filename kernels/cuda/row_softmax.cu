@@ -7,20 +7,6 @@
 #include "kernels/cuda/row.cuh"
 #include "kernels/cuda/row.h"
 
-/* exp(d). For f16 and bf16 the device's own exponential does, whose relative error of 2^-21, and
- * 2^-22 |d| from rounding its argument, is a small part of half a unit in their last place. */
-template <class T, class C> static __device__ C row_exp(C d) {
-    if constexpr (sizeof(T) == 2)
-        return __expf(d);
-    else if constexpr (sizeof(C) == 4)
-        return expf(d);
-    else
-        return exp(d);
-}
-
-static __device__ inline float row_log(float x) { return logf(x); }
-static __device__ inline double row_log(double x) { return log(x); }
-
 template <class T> struct softmax_forward {
     using V = vector<T>;
     using C = typename V::compute;

@@ -193,7 +193,7 @@ static enum xop_status plan_workspace(struct stage *stage, const struct xop_grou
     bool fits = true;
 
     if (stage->indices)
-        take(stage, group->ncalls * sizeof(uint64_t), &offset);
+        take(stage, group->ncalls * sizeof(struct xop_bad_index), &offset);
     for (uint32_t i = 0; i < group->ncalls && fits; i++)
         fits = take(stage, group->plans[i]->workspace_bytes, &offset);
     return fits ? XOP_OK
@@ -228,13 +228,13 @@ void stage_place(struct stage *stage, const struct xop_group *group, void *base)
 
     stage->base = base;
     if (stage->indices)
-        take(&again, group->ncalls * sizeof(uint64_t), &offset);
+        take(&again, group->ncalls * sizeof(struct xop_bad_index), &offset);
     for (uint32_t i = 0; i < group->ncalls; i++) {
         uint64_t bytes = group->plans[i]->workspace_bytes;
         take(&again, bytes, &offset);
         stage->calls[i].workspace = bytes ? stage->base + offset : NULL;
         if (stage->indices)
-            stage->calls[i].bad_index = (uint64_t *)base + i;
+            stage->calls[i].bad_index = (struct xop_bad_index *)base + i;
     }
     place_copies(stage->in, stage->nin, stage->base);
     place_copies(stage->out, stage->nout, stage->base);
@@ -269,8 +269,8 @@ enum xop_status stage_copy_in(struct stage *stage, uint32_t ncalls, uint32_t max
                               cudaStream_t stream, struct xop_error *error) {
     enum xop_status status = XOP_OK;
     if (stage->indices)
-        status = CHECK_CUDA(error,
-                            cudaMemsetAsync(stage->base, 0xff, ncalls * sizeof(uint64_t), stream));
+        status = CHECK_CUDA(error, cudaMemsetAsync(stage->base, 0xff,
+                                                   ncalls * sizeof(struct xop_bad_index), stream));
     if (status == XOP_OK)
         status = copy_all(stage, stage->in, stage->nin, true, max_blocks, stream, error);
     return status;
@@ -281,17 +281,49 @@ enum xop_status stage_copy_out(struct stage *stage, uint32_t ncalls, uint32_t ma
     enum xop_status status = XOP_OK;
     if (stage->indices)
         status = CHECK_CUDA(error, cudaMemcpyAsync(stage->bad_index, stage->base,
-                                                   ncalls * sizeof(uint64_t),
+                                                   ncalls * sizeof(struct xop_bad_index),
                                                    cudaMemcpyDeviceToHost, stream));
     if (status == XOP_OK)
         status = copy_all(stage, stage->out, stage->nout, false, max_blocks, stream, error);
     return status;
 }
 
-void stage_finish(const struct stage *stage, const struct xop_group *group) {
-    for (uint32_t i = 0; stage->indices && i < group->ncalls; i++)
-        if (group->calls[i].bad_index)
-            *group->calls[i].bad_index = stage->bad_index[i];
+/* The value at a bad position, from where the launch found it, which is the device's memory or the
+ * host's. */
+static enum xop_status fetch_bad(const struct xop_tensor *index, struct xop_bad_index *bad,
+                                 cudaStream_t stream, struct xop_error *error) {
+    const size_t size = xop_dtype_size(index->dtype);
+    int64_t n, wide = 0;
+    int32_t narrow = 0;
+    void *to = index->dtype == XOP_I32 ? (void *)&narrow : (void *)&wide;
+    enum xop_status status;
+
+    if (!(XOP_INTEGERS & XOP_DTYPE_BIT(index->dtype)) || !index->data ||
+        !xop_tensor_elements(index, &n) || bad->at >= (uint64_t)n)
+        return xop_fail(error, XOP_INTERNAL, "a launch says that index %llu is bad: there is none",
+                        (unsigned long long)bad->at);
+    status = CHECK_CUDA(error, cudaMemcpyAsync(to, (const char *)index->data + bad->at * size, size,
+                                               cudaMemcpyDefault, stream));
+    if (status == XOP_OK)
+        status = CHECK_CUDA(error, cudaStreamSynchronize(stream));
+    bad->value = index->dtype == XOP_I32 ? narrow : wide;
+    return status;
+}
+
+enum xop_status stage_finish(const struct stage *stage, const struct xop_group *group,
+                             cudaStream_t stream, struct xop_error *error) {
+    const int32_t operand = group->op->pass[group->pass].index_operand;
+    enum xop_status status = XOP_OK;
+
+    for (uint32_t i = 0; stage->indices && i < group->ncalls && status == XOP_OK; i++) {
+        struct xop_bad_index *bad = group->calls[i].bad_index;
+        if (!bad)
+            continue;
+        *bad = stage->bad_index[i];
+        if (bad->at != UINT64_MAX)
+            status = fetch_bad(&stage->calls[i].in[operand], bad, stream, error);
+    }
+    return status;
 }
 
 void stage_close(struct stage *stage, bool usable) {

@@ -41,7 +41,7 @@ struct stage {
     uint32_t call_reads; /* those of the call that is being planned */
     bool engines;        /* large operands are for the copy engines alone, which reach everything */
     bool indices;        /* the group has an index operand to be checked */
-    uint64_t *bad_index; /* pinned; what comes back for each call */
+    struct xop_bad_index *bad_index; /* pinned; what comes back for each call */
     uint32_t bad_capacity;
     char *base;
 };
@@ -65,8 +65,10 @@ enum xop_status stage_copy_in(struct stage *stage, uint32_t ncalls, uint32_t max
 enum xop_status stage_copy_out(struct stage *stage, uint32_t ncalls, uint32_t max_blocks,
                                cudaStream_t stream, struct xop_error *error);
 
-/* Hands on the positions of bad indices. */
-void stage_finish(const struct stage *stage, const struct xop_group *group);
+/* Hands on the bad indices: where a call has one, its value is fetched, over the stream, on which
+ * nothing is left to do. */
+enum xop_status stage_finish(const struct stage *stage, const struct xop_group *group,
+                             cudaStream_t stream, struct xop_error *error);
 
 /* Frees what the host holds; `usable` says whether CUDA may be called. */
 void stage_close(struct stage *stage, bool usable);

@@ -19,6 +19,7 @@ static inline double reference_get(enum xop_dtype dtype, const void *data, int64
     case XOP_BF16: return (double)__bfloat162float(((const __nv_bfloat16 *)data)[i]);
     case XOP_F32: return (double)((const float *)data)[i];
     case XOP_I32: return (double)((const int32_t *)data)[i];
+    case XOP_BOOL: return (double)((const unsigned char *)data)[i];
     default: return ((const double *)data)[i];
     }
 }
@@ -29,6 +30,7 @@ static inline void reference_set(enum xop_dtype dtype, void *data, int64_t i, do
     case XOP_BF16: ((__nv_bfloat16 *)data)[i] = __float2bfloat16_rn((float)value); break;
     case XOP_F32: ((float *)data)[i] = (float)value; break;
     case XOP_I32: ((int32_t *)data)[i] = (int32_t)value; break;
+    case XOP_BOOL: ((unsigned char *)data)[i] = (unsigned char)value; break;
     default: ((double *)data)[i] = value; break;
     }
 }

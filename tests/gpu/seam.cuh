@@ -7,6 +7,7 @@
 
 #include "tests/gpu/fixture.h"
 #include "tests/gpu/operators.cuh"
+#include <xop/check.h>
 
 static void seam_print_device(const struct fixture *fixture) {
     struct xop_device_info info;
@@ -237,13 +238,14 @@ static void seam_staging(struct fixture *fixture, bool reduced) {
 
 /* ---- Indices that are out of range ---- */
 
-static __global__ void seam_check_indices(const int32_t *x, int32_t *y, int64_t n, uint64_t *bad) {
+static __global__ void seam_check_indices(const int32_t *x, int32_t *y, int64_t n,
+                                          struct xop_bad_index *bad) {
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-        int32_t value = x[i];
+        int64_t value = xop_index(XOP_I32, x, (uint64_t)i);
         if (value < 0 || value >= 1000)
-            atomicMin((unsigned long long *)bad, (unsigned long long)i);
+            atomicMin((unsigned long long *)&bad->at, (unsigned long long)i);
         else
-            y[i] = value;
+            y[i] = (int32_t)value;
     }
 }
 
@@ -262,7 +264,7 @@ static void seam_indices(struct fixture *fixture) {
     static struct fixture_request run[20];
     static struct xop_call calls[20];
     static const struct xop_plan *plans[20];
-    static uint64_t bad[20];
+    static struct xop_bad_index bad[20];
     struct tally tally = tally_begin("the first bad index of each call is reported");
     struct xop_op op = seam_op(0);
     struct xop_group group = {};
@@ -292,8 +294,11 @@ static void seam_indices(struct fixture *fixture) {
     tally_check(&tally, fixture_run(fixture->api, fixture->backend, &group, &error) == XOP_OK, "%s",
                 error.message);
     for (uint64_t i = 0; i < 20; i++)
-        tally_check(&tally, bad[i] == (i % 2 ? 40 * i : UINT64_MAX), "call %llu says %llu",
-                    (unsigned long long)i, (unsigned long long)bad[i]);
+        tally_check(&tally,
+                    bad[i].at == (i % 2 ? 40 * i : UINT64_MAX) &&
+                        (i % 2 == 0 || bad[i].value == (i % 4 == 1 ? -1 : 1000)),
+                    "call %llu says %lld at %llu", (unsigned long long)i, (long long)bad[i].value,
+                    (unsigned long long)bad[i].at);
     tally_end(&tally);
 }
 

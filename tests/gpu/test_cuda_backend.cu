@@ -20,6 +20,7 @@
 #include "tests/gpu/keeps.cuh"
 #include "tests/gpu/lanes.cuh"
 #include "tests/gpu/linear.cuh"
+#include "tests/gpu/loss.cuh"
 #include "tests/gpu/matmul.cuh"
 #include "tests/gpu/memory.cuh"
 #include "tests/gpu/operators.cuh"
@@ -67,6 +68,7 @@ static void test_operators(void) {
         row_all(&fixture, dtype, reduced);
         fold_all(&fixture, dtype, reduced);
         judged_all(&fixture, dtype, reduced);
+        loss_all(&fixture, dtype);
     }
     operators_every_half(&fixture, XOP_F16);
     operators_every_half(&fixture, XOP_BF16);

@@ -78,6 +78,10 @@ def numbers_and_lists_are_inputs():
             assert y.dtype == np.float32 and np.array_equal(y, x * x + np.float32(2))
         assert gpu.square_bias([1.0, 2.0], [0.5]).tolist() == [1.5, 4.5]
         raises(TypeError, "no array", gpu.sigmoid, object())
+        chosen = gpu.where(x > 0, x, 0.0)  # a number is as x is, not as the condition beside it
+        assert chosen.dtype == np.float32 and np.array_equal(chosen, np.where(x > 0, x, 0))
+        raises(xop.InvalidArgument, "is 4 at its element 1", gpu.nll_loss,
+               np.zeros((2, 4), np.float32), np.array([3, 4]))
 
 
 def arrays_of_empty_are_not_copied():

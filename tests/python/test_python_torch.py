@@ -118,6 +118,18 @@ def an_output_may_be_used_twice_and_an_input_too():
         assert torch.allclose(ours, x.grad, rtol=1e-12)
 
 
+def conditions_and_indices_are_inputs_without_gradients():
+    with daemon_in_use():
+        x = torch.randn(6, 5, requires_grad=True)
+        target, condition = torch.tensor([0, 4, 2, -100, 1, 3]), torch.randn(6, 5) > 0
+        loss = xop.torch.cross_entropy(x, target, label_smoothing=0.1)
+        (loss + xop.torch.where(condition, x, 2.0).sum()).backward()
+        got, x.grad = x.grad, None
+        loss = torch.nn.functional.cross_entropy(x, target, label_smoothing=0.1)
+        (loss + torch.where(condition, x, torch.tensor(2.0)).sum()).backward()
+        assert torch.allclose(got, x.grad, atol=1e-6)
+
+
 def values_are_those_of_forward_though_inputs_change():
     with daemon_in_use():
         x = torch.randn(5, dtype=torch.float64)
@@ -337,7 +349,7 @@ TESTS = [tensors_in_tensors_out_of_every_size_and_dtype,
          the_tutorials_gradients_are_pytorchs,
          gradcheck_passes,
          what_is_saved_stays_in_the_daemon_as_long_as_pytorch_keeps_it,
-         an_output_may_be_used_twice_and_an_input_too,
+         an_output_may_be_used_twice_and_an_input_too, conditions_and_indices_are_inputs_without_gradients,
          values_are_those_of_forward_though_inputs_change,
          gradients_that_nobody_needs_are_not_computed,
          second_derivatives_are_refused_in_words,

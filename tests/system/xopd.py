@@ -28,7 +28,8 @@ import numpy as np
 
 BUILD = os.environ.get("XOP_BUILD", "build")
 BACKEND = os.environ.get("XOP_BACKEND", "cpu")
-DTYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64}
+DTYPES = {"f16": np.float16, "f32": np.float32, "f64": np.float64, "i32": np.int32, "i64": np.int64,
+          "bool": np.bool_}
 NAMES = {np.dtype(t): n for n, t in DTYPES.items()}
 LIMIT_S = 120  # how long anything may take before the test gives up; no test measures time
 

@@ -145,7 +145,8 @@ static void an_index_out_of_range_is_named(void **state) {
     (void)state;
     fake_set(0, false, 7);
     fill(1, 2, 10), submit(1);
-    expect_error(1, XOP_INVALID_ARGUMENT, "input x of picks is out of range at its element 7");
+    expect_error(1, XOP_INVALID_ARGUMENT,
+                 "input x of picks is -3 at its element 7: it must be from 0 to 9");
 }
 
 int main(void) {

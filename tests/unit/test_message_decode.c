@@ -323,7 +323,7 @@ static void tensors_that_are_none_are_refused(void **state) {
         {INPUT("{'shape': [2]}"), "in[0]: dtype and shape", 0},
         {INPUT("{'memory': 1}"), "in[0]: dtype and shape", 0},
         {INPUT("{'dtype': 'f\\n128', 'shape': []}"),
-         "in[0].dtype: \"f\\x0a128\" is no dtype: f16, bf16, f32, f64, i32 and i64 are", 0},
+         "in[0].dtype: \"f\\x0a128\" is no dtype: f16, bf16, f32, f64, i32, i64 and bool are", 0},
         {INPUT("{'dtype': 'none', 'shape': []}"), "\"none\" is no dtype", 0},
         {INPUT("{'dtype': 3, 'shape': []}"), "in[0].dtype: a string is expected", 0},
         {INPUT("{'dtype': 'f32', 'shape': 3}"), "in[0].shape: an array", 0},

@@ -51,6 +51,7 @@ static inline enum xop_status infer(const struct xop_call *call, struct xop_plan
     plan->out[0] = call->in[0];
     plan->out[0].data = NULL;
     plan->bytes = 8 * (uint64_t)call->in[0].shape[0];
+    plan->index_limit = 10;
     return XOP_OK;
 }
 
@@ -122,13 +123,13 @@ static struct fake {
     uint32_t too_many;     /* groups of more calls are refused; 0: none */
     bool hold, lose, full; /* full: refuses single calls as well */
     bool lose_last;        /* of the groups that are done the last one has lost the device */
-    uint64_t bad_index;
-    uint32_t beside;             /* the most groups that were there when one came */
-    uint32_t registered, mapped; /* memories of clients and of the device that it knows */
-    uint32_t made;               /* so far */
-    bool refuse;                 /* to register or make any */
-    bool faults;                 /* making one finds that the device is lost */
-    bool stall, stalled;         /* a probe waits while stall is set; it has begun to */
+    struct xop_bad_index bad_index; /* at 0: none */
+    uint32_t beside;                /* the most groups that were there when one came */
+    uint32_t registered, mapped;    /* memories of clients and of the device that it knows */
+    uint32_t made;                  /* so far */
+    bool refuse;                    /* to register or make any */
+    bool faults;                    /* making one finds that the device is lost */
+    bool stall, stalled;            /* a probe waits while stall is set; it has begun to */
 } fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static inline uint32_t fake_free(struct xop_backend *b) {
@@ -186,7 +187,7 @@ static inline enum xop_status fake_poll(struct xop_backend *b, struct xop_group 
             fake_keep(&group->calls[c], group->keeps[c]);
         if (fake.lose_last && fake.n == 0)
             group->status = xop_fail(&group->error, XOP_DEVICE_FAULT, "lost with this group");
-        if (fake.bad_index)
+        if (fake.bad_index.at)
             *group->calls[0].bad_index = fake.bad_index;
         groups[(*count)++] = group;
     }
@@ -287,11 +288,11 @@ static const struct xop_backend_api api = {.abi = XOP_BACKEND_ABI,
                                            .memory_drop = fake_drop,
                                            .probe = fake_probe};
 
-static inline void fake_set(uint32_t too_many, bool full, uint64_t bad_index) {
+static inline void fake_set(uint32_t too_many, bool full, uint64_t bad_at) {
     pthread_mutex_lock(&fake.lock);
     fake.too_many = too_many;
     fake.full = full;
-    fake.bad_index = bad_index;
+    fake.bad_index = (struct xop_bad_index){bad_at, -3};
     pthread_mutex_unlock(&fake.lock);
 }
 

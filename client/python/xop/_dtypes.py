@@ -13,8 +13,8 @@ import numpy as np
 
 from .errors import InvalidDtype
 
-F16, BF16, F32, F64, I32, I64 = range(1, 7)
-NAMES = {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64", I32: "i32", I64: "i64"}
+F16, BF16, F32, F64, I32, I64, BOOL = range(1, 8)
+NAMES = {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64", I32: "i32", I64: "i64", BOOL: "bool"}
 NUMBERS = {name: number for number, name in NAMES.items()}
 
 bfloat16: Optional[np.dtype[Any]]
@@ -27,7 +27,8 @@ except ImportError:
 # What elements are stored as; bf16 as its bits.
 STORAGE: Dict[int, np.dtype[Any]] = {
     F16: np.dtype(np.float16), BF16: np.dtype(np.uint16), F32: np.dtype(np.float32),
-    F64: np.dtype(np.float64), I32: np.dtype(np.int32), I64: np.dtype(np.int64)}
+    F64: np.dtype(np.float64), I32: np.dtype(np.int32), I64: np.dtype(np.int64),
+    BOOL: np.dtype(np.bool_)}
 _NUMPY = dict(STORAGE)
 del _NUMPY[BF16]
 if bfloat16 is not None:
@@ -43,7 +44,7 @@ def number_of(dtype: np.dtype[Any], what: str = "the array") -> int:
         number = _NUMBER_OF.get(dtype.newbyteorder("="))
     if number is None:
         raise InvalidDtype(f"{what} is {dtype}, which xopd has not: float16, bfloat16, float32, "
-                           "float64, int32 and int64 are")
+                           "float64, int32, int64 and bool are")
     return number
 
 

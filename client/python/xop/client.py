@@ -242,15 +242,18 @@ class Client:
                 snapshot: bool) -> List[Tensor]:
         if len(inputs) > len(one.inputs):
             raise TypeError(f"{op} takes {len(one.inputs)} inputs, and {len(inputs)} were given")
-        like = None
+        like: Optional[int] = None  # of the first array of numbers, not of a condition or indices
         for value in inputs:
             if isinstance(value, Resident):
-                like = value._dtype
+                number = value._dtype
             elif isinstance(value, (np.ndarray, np.generic)):
-                like = _dtypes.number_of(value.dtype, "the first array")
+                number = _dtypes.number_of(value.dtype, "the first array")
             else:
                 continue
-            break
+            if like is None or number in _dtypes.FLOATS:
+                like = number
+            if number in _dtypes.FLOATS:
+                break
         tensors = []
         for operand, value in zip(one.inputs, inputs):
             if value is None:

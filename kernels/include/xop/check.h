@@ -12,6 +12,12 @@
 extern "C" {
 #endif
 
+#ifdef __CUDACC__
+#define XOP_ANYWHERE __host__ __device__
+#else
+#define XOP_ANYWHERE
+#endif
+
 #define XOP_SHAPE_TEXT 192 /* bytes that hold any shape as text */
 
 /* Writes "(3, 4)", "(3,)" or "()" and returns text. */
@@ -34,6 +40,22 @@ static inline int64_t xop_elements(const struct xop_tensor *tensor) {
 static inline uint64_t xop_bytes(const struct xop_tensor *tensor) {
     uint64_t bytes;
     return xop_tensor_bytes(tensor, &bytes) ? bytes : 0;
+}
+
+/* Element `at` of an index operand, i32 or i64, read once: what another process makes of it
+ * meanwhile changes nothing. In host code and in kernels. */
+static inline XOP_ANYWHERE int64_t xop_index(enum xop_dtype dtype, const void *data, uint64_t at) {
+    return dtype == XOP_I32 ? (int64_t)((const volatile int32_t *)data)[at]
+                            : ((const volatile int64_t *)data)[at];
+}
+
+/* Says that the index at `at` is out of range. Host code, any thread; in kernels it is
+ *     atomicMin((unsigned long long *)&bad->at, at). */
+static inline void xop_index_bad(struct xop_bad_index *bad, uint64_t at) {
+    uint64_t least = __atomic_load_n(&bad->at, __ATOMIC_RELAXED);
+    while (at < least && !__atomic_compare_exchange_n(&bad->at, &least, at, true, __ATOMIC_RELAXED,
+                                                      __ATOMIC_RELAXED))
+        ;
 }
 
 /* Makes an output like another tensor: its dtype and shape. */

@@ -52,6 +52,16 @@ struct xop_attr_spec {
     struct xop_attr fallback; /* its value where a request names none and it is not required */
 };
 
+/* An index that is out of range: what a launch says of a call whose signature checks an index
+ * operand. `at` holds UINT64_MAX before it. Whoever reads an index reads it once and looks at what
+ * was read before using it, since a client may be writing it; one out of range is skipped, and the
+ * smallest flat position of one is left in `at`: see xop_index in <xop/check.h> and xop_index_bad.
+ * The backend fills in the rest. */
+struct xop_bad_index {
+    uint64_t at;
+    int64_t value; /* what lies there */
+};
+
 /* One request as an operator sees it. Every tensor is dense; sizes were checked to fit. */
 struct xop_call {
     const struct xop_tensor *in; /* in the signature's order, signature->nin of them */
@@ -60,9 +70,7 @@ struct xop_call {
     const struct xop_tensor *out;
     const struct xop_attr *attrs; /* in the declaration's order, defaults filled in */
     void *workspace;              /* plan.workspace_bytes, aligned to 256; device memory on CUDA */
-    /* Where the signature checks an index operand: holds UINT64_MAX before the launch; the kernel
-     * leaves the smallest flat position of a value out of range there, and skips such values. */
-    uint64_t *bad_index;
+    struct xop_bad_index *bad_index; /* device memory on CUDA */
 };
 
 /* What `infer` finds out. It comes zeroed but for `group`, which is 0 as well. */
@@ -79,6 +87,9 @@ struct xop_plan {
     uint64_t flops;
     /* Calls share a launch only if operator, pass, dtype, attributes and this number agree. */
     uint64_t group;
+    /* Where the signature checks an index operand, values are to be from 0 to this - 1. Only said
+     * to whom a bad one is reported, so that other values an operator takes do not count. */
+    uint64_t index_limit;
 };
 
 /* Services of the worker for a launch. */

@@ -112,25 +112,26 @@ enum xop_dtype {
     XOP_F32 = 3,
     XOP_F64 = 4,
     XOP_I32 = 5,
-    XOP_I64 = 6
+    XOP_I64 = 6,
+    XOP_BOOL = 7 /* a byte: 0 is false, all else true */
 };
-#define XOP_DTYPE_COUNT 7
+#define XOP_DTYPE_COUNT 8
 #define XOP_DTYPE_BIT(dtype) (1u << (dtype))
 #define XOP_FLOATS                                                                                 \
     (XOP_DTYPE_BIT(XOP_F16) | XOP_DTYPE_BIT(XOP_BF16) | XOP_DTYPE_BIT(XOP_F32) |                   \
      XOP_DTYPE_BIT(XOP_F64))
 #define XOP_INTEGERS (XOP_DTYPE_BIT(XOP_I32) | XOP_DTYPE_BIT(XOP_I64))
 
-/* "f32" and the like; "none" for what is no data type. */
+/* "f32", "bool" and the like; "none" for what is no data type. */
 static inline const char *xop_dtype_name(enum xop_dtype dtype) {
     static const char *const names[XOP_DTYPE_COUNT] = {"none", "f16", "bf16", "f32",
-                                                       "f64",  "i32", "i64"};
+                                                       "f64",  "i32", "i64",  "bool"};
     return (unsigned)dtype < XOP_DTYPE_COUNT ? names[dtype] : "none";
 }
 
 /* Bytes an element; 0 for what is no data type. */
 static inline size_t xop_dtype_size(enum xop_dtype dtype) {
-    static const unsigned char sizes[XOP_DTYPE_COUNT] = {0, 2, 2, 4, 8, 4, 8};
+    static const unsigned char sizes[XOP_DTYPE_COUNT] = {0, 2, 2, 4, 8, 4, 8, 1};
     return (unsigned)dtype < XOP_DTYPE_COUNT ? sizes[dtype] : 0;
 }
 

@@ -13,7 +13,8 @@ from .._request import Request, Tensor
 from ..errors import InvalidArgument, InvalidDtype
 
 NUMBERS = {torch.float16: _dtypes.F16, torch.bfloat16: _dtypes.BF16, torch.float32: _dtypes.F32,
-           torch.float64: _dtypes.F64, torch.int32: _dtypes.I32, torch.int64: _dtypes.I64}
+           torch.float64: _dtypes.F64, torch.int32: _dtypes.I32, torch.int64: _dtypes.I64,
+           torch.bool: _dtypes.BOOL}
 DTYPES = {number: dtype for dtype, number in NUMBERS.items()}
 
 
@@ -21,7 +22,7 @@ def number_of(t: torch.Tensor, name: str) -> int:
     number = NUMBERS.get(t.dtype)
     if number is None:
         raise InvalidDtype(f"{name} is {t.dtype}, which xopd has not: float16, bfloat16, float32, "
-                           "float64, int32 and int64 are")
+                           "float64, int32, int64 and bool are")
     return number
 
 
@@ -50,10 +51,13 @@ def tensor(number: int, stored: Array, device: torch.device) -> torch.Tensor:
 
 
 def like(value: Any, beside: Sequence[Any]) -> Any:
-    """A number among tensors takes their dtype and device, as it does in PyTorch."""
+    """A number among tensors takes their dtype and device, as it does in PyTorch: that of the first
+    of numbers, since a condition or indices beside them are of another kind."""
     if value is None or isinstance(value, torch.Tensor):
         return value
-    first: Optional[torch.Tensor] = next((t for t in beside if isinstance(t, torch.Tensor)), None)
+    tensors = [t for t in beside if isinstance(t, torch.Tensor)]
+    tensors.sort(key=lambda t: not t.is_floating_point())  # a stable sort
+    first: Optional[torch.Tensor] = tensors[0] if tensors else None
     if isinstance(value, (bool, int, float)) and first is not None:
         return torch.as_tensor(value, dtype=first.dtype, device=first.device)
     return torch.as_tensor(value)
