@@ -137,6 +137,7 @@ static enum xop_status check(const struct xop_call *call, bool entropy,
     uint64_t bytes;
     enum xop_status status = loss_check_reduction(call, error);
 
+    memset(classes, 0, sizeof *classes);
     if (status == XOP_OK)
         status = xop_check_rank("x", x, 1, XOP_MAX_RANK, error);
     if (status != XOP_OK)

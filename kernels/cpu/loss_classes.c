@@ -300,7 +300,7 @@ static void backward(const struct xop_host *host, const struct xop_call *call, b
     if (loss_classes_total(&c.is)) {
         struct classes weights = c;
         weights.x = NULL;
-        weights.partials = (double *)((char *)call->workspace + LOSS_TOTAL_BYTES);
+        weights.partials = (double *)call->workspace + LOSS_TOTAL_BYTES / sizeof(double);
         host->parallel(host, loss_pieces(c.is.rows), 1, nll_pieces, &weights);
         c.total = loss_add_up(weights.partials, loss_pieces(c.is.rows)).weight;
     } else if (c.is.reduction == LOSS_MEAN) {
