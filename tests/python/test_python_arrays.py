@@ -222,9 +222,10 @@ def resident_tensors_stay_and_are_freed():
             assert r.shape == shape and r.dtype == np.float32 and "f32" in repr(r)
             assert np.array_equal(r.numpy(), x) and np.array_equal(np.asarray(r), x)
             y = gpu.square_bias(r, 1, resident=True)
-            assert isinstance(y, xop.Resident) and np.array_equal(y, x * x + 1)
+            want = x * x + np.float32(1)  # a Python number would make a scalar f64
+            assert isinstance(y, xop.Resident) and np.array_equal(y, want)
             out = np.empty(shape, np.float32)
-            assert y.numpy(out) is out and np.array_equal(out, x * x + 1)
+            assert y.numpy(out) is out and np.array_equal(out, want)
             r.write(x + np.float32(1))
             assert np.array_equal(gpu.sigmoid(r), gpu.sigmoid(x + np.float32(1)))
             assert np.array_equal(np.from_dlpack(r), x + np.float32(1))
