@@ -121,7 +121,7 @@ static enum xop_status forward_infer(const struct xop_call *call, struct xop_pla
 static enum xop_status backward_infer(const struct xop_call *call, struct xop_plan *plan,
                                       struct xop_error *error) {
     const struct xop_tensor *grad_y = &call->in[ATTENTION_GRAD_Y];
-    struct xop_tensor y, queries;
+    struct xop_tensor y = {0}, queries;
     enum xop_status status = check(call, &y, error);
 
     if (status == XOP_OK)

@@ -205,7 +205,7 @@ static enum xop_status forward_infer(const struct xop_call *call, bool max, stru
 static enum xop_status backward_infer(const struct xop_call *call, bool max, struct xop_plan *plan,
                                       struct xop_error *error) {
     struct window_plan how;
-    struct xop_tensor y;
+    struct xop_tensor y = {0};
     enum xop_status status = check(call, max, &how, &y, error);
 
     if (status == XOP_OK)

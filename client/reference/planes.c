@@ -219,7 +219,10 @@ static void take(struct set *sets, const struct planes *p, const struct referenc
     for (int64_t c = 0; c < p->channels; c++) {
         sets[c].mean = mean->data[c];
         sets[c].size = fabs(mean->data[c]);
-        sets[c].scale = invstd ? invstd->data[c] : 1 / sqrtl((long double)var->data[c] + eps);
+        if (invstd)
+            sets[c].scale = invstd->data[c];
+        else if (var)
+            sets[c].scale = 1 / sqrtl((long double)var->data[c] + eps);
     }
 }
 
