@@ -1,6 +1,7 @@
 #include "kernels/binary.h"
 
 #include "kernels/binary_doc.h"
+#include "kernels/size.h"
 
 static const uint32_t flops[] = {
 #define BINARY(name, saved, its_flops, ...) [BINARY_##name] = (its_flops),
@@ -53,7 +54,7 @@ static enum xop_status infer_backward(enum binary_kind op, const struct xop_call
 void binary_terms_plan(enum binary_kind op, const struct xop_tensor *grad_y,
                        const struct broadcast_backward *back, struct binary_terms *terms) {
     uint64_t size = grad_y->dtype == XOP_F64 ? sizeof(double) : sizeof(float);
-    uint64_t bytes = (broadcast_elements(grad_y) * size + 255) / 256 * 256;
+    uint64_t bytes = size_aligned(broadcast_elements(grad_y) * size);
 
     *terms = (struct binary_terms){.workspace_bytes = back->workspace_bytes};
     if (saves[op] && back->x.form != SHAPE_FULL) {

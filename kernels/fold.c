@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/fold_doc.h"
+#include "kernels/size.h"
 
 const struct fold_traits fold_traits[FOLD_KINDS] = {
     [FOLD_SUM] = {FOLD_TOTAL, FOLD_NOTHING, false, false, true},
@@ -47,8 +48,6 @@ static void folded_shape(const struct xop_call *call, bool keep, struct xop_tens
             y->shape[y->rank++] = 1;
 }
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 void fold_measure(enum fold_kind kind, enum xop_pass pass, const struct xop_call *call,
                   struct fold_plan *plan) {
     const struct xop_tensor *x = &call->in[FOLD_X];
@@ -72,7 +71,7 @@ void fold_measure(enum fold_kind kind, enum xop_pass pass, const struct xop_call
     /* No more outputs than elements of x, which fit, so nothing overflows. */
     if (folds && pass == XOP_BACKWARD && plan->spread.elements > 0)
         plan->workspace_bytes +=
-            aligned((uint64_t)plan->shape.outputs * FOLD_PARTS * sizeof(double));
+            size_aligned((uint64_t)plan->shape.outputs * FOLD_PARTS * sizeof(double));
 }
 
 /* ---- Checks ---- */

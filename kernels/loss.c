@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/size.h"
+
 static const char *const reductions[] = {
     [LOSS_NONE] = "none", [LOSS_MEAN] = "mean", [LOSS_SUM] = "sum"};
 
@@ -21,9 +23,7 @@ enum xop_status loss_check_reduction(const struct xop_call *call, struct xop_err
 }
 
 uint64_t loss_partials_bytes(int64_t pieces) {
-    return ((uint64_t)pieces * LOSS_PARTS * sizeof(double) + 255) / 256 * 256;
+    return size_aligned((uint64_t)pieces * LOSS_PARTS * sizeof(double));
 }
 
-int64_t loss_pieces(int64_t elements) {
-    return elements / LOSS_PIECE + (elements % LOSS_PIECE != 0);
-}
+int64_t loss_pieces(int64_t elements) { return size_ceil(elements, LOSS_PIECE); }

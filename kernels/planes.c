@@ -1,6 +1,7 @@
 #include "kernels/planes.h"
 
 #include "kernels/shape.h"
+#include "kernels/size.h"
 #include <xop/check.h>
 
 /* Elements under which a piece is not worth sums of its own; pieces of a strand at most; and of all
@@ -9,10 +10,8 @@
 #define MAX_PIECES 256
 #define MAX_PIECES_ALL 4096
 
-static int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 static void cut(struct planes_strands *strands) {
-    int64_t wanted = ceil_of(strands->n, PIECE_ELEMENTS), most = MAX_PIECES;
+    int64_t wanted = size_ceil(strands->n, PIECE_ELEMENTS), most = MAX_PIECES;
 
     strands->piece = strands->n;
     strands->pieces = 0;
@@ -22,14 +21,14 @@ static void cut(struct planes_strands *strands) {
         most = MAX_PIECES_ALL / strands->strands;
     if (wanted > most)
         wanted = most > 0 ? most : 1;
-    strands->piece = ceil_of(strands->n, wanted);
-    strands->pieces = (uint32_t)ceil_of(strands->n, strands->piece);
+    strands->piece = size_ceil(strands->n, wanted);
+    strands->pieces = (uint32_t)size_ceil(strands->n, strands->piece);
 }
 
 /* Takes so many pairs of doubles off the workspace; where they begin. */
 static uint64_t pairs(uint64_t *bytes, int64_t strands, uint32_t each) {
     uint64_t at = *bytes;
-    *bytes += ((uint64_t)strands * each * 2 * sizeof(double) + 255) / 256 * 256;
+    *bytes += size_aligned((uint64_t)strands * each * 2 * sizeof(double));
     return at;
 }
 

@@ -1,5 +1,7 @@
 #include "kernels/product.h"
 
+#include "kernels/size.h"
+
 /* A library may cut a long sum into pieces that different multiprocessors compute and keep up to so
  * many of them for each element, in f32; more than the maximum never paid (32 MiB is what NVIDIA
  * recommends for its largest devices). */
@@ -16,8 +18,6 @@ static int64_t saturated(int64_t a, int64_t b) {
     int64_t product;
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
 }
-
-static uint64_t rounded_up(int64_t bytes) { return ((uint64_t)bytes + 255) / 256 * 256; }
 
 static bool rows_join(const struct product *p, const struct product_dim *dim) {
     return dim->c != 0 && dim->b == 0 && !p->a_transposed && dim->a == p->rows * p->inner &&
@@ -83,7 +83,7 @@ static uint64_t library_bytes(const struct product *p) {
     int64_t bytes = saturated(saturated(p->rows, p->columns), PIECES * sizeof(float));
     if (p->ndims > 0)
         bytes = saturated(bytes, p->dim[lane_of(p)].size);
-    bytes = bytes < MOST_WORKSPACE ? (int64_t)rounded_up(bytes) : MOST_WORKSPACE;
+    bytes = bytes < MOST_WORKSPACE ? (int64_t)size_aligned((uint64_t)bytes) : MOST_WORKSPACE;
     return (uint64_t)(bytes > LEAST_WORKSPACE ? bytes : LEAST_WORKSPACE);
 }
 
@@ -102,7 +102,7 @@ void product_cut_of(const struct product *p, struct product_cut *cut) {
     }
     cut->apart = terms > 1 && (cut->slices > 1 || xop_dtype_size(p->dtype) == 2);
     if (cut->apart) /* what saturates is refused by its size */
-        cut->sum_bytes = rounded_up(saturated(one, cut->slices));
+        cut->sum_bytes = size_aligned((uint64_t)saturated(one, cut->slices));
 }
 
 uint64_t product_flops(const struct product *p) {

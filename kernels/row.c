@@ -1,5 +1,7 @@
 #include "kernels/row.h"
 
+#include "kernels/size.h"
+
 /* Rows under which a piece is not worth sums of its own; pieces at most; and sums of all pieces, at
  * most, where there is more than one. 256 pieces keep every multiprocessor of the largest devices
  * busy with two blocks, and cost 1% of what is moved at 32768 rows. */
@@ -17,16 +19,12 @@ bool row_kept_backward(const struct row_size *size, enum xop_dtype dtype) {
     return size->n <= ROW_KEPT_BACKWARD_BYTES / computed;
 }
 
-static int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
-static uint64_t aligned(uint64_t bytes) { return (bytes + 255) / 256 * 256; }
-
 /* Sizes were checked to fit, so nothing overflows: there are rows * n elements, and pieces beyond
  * the first are bounded. */
 void row_norm_columns(const struct row_size *size, enum xop_dtype dtype,
                       struct row_columns *columns) {
     int64_t rows = size->outer, most = size->n > 0 ? MAX_SUMS / size->n : 0;
-    int64_t wanted = ceil_of(rows, PIECE_ROWS);
+    int64_t wanted = size_ceil(rows, PIECE_ROWS);
 
     *columns = (struct row_columns){0};
     if (rows == 0 || size->n == 0)
@@ -35,11 +33,11 @@ void row_norm_columns(const struct row_size *size, enum xop_dtype dtype,
         most = MAX_PIECES;
     if (wanted > most)
         wanted = most;
-    columns->piece = ceil_of(rows, wanted > 0 ? wanted : 1);
-    columns->pieces = (uint32_t)ceil_of(rows, columns->piece);
+    columns->piece = size_ceil(rows, wanted > 0 ? wanted : 1);
+    columns->pieces = (uint32_t)size_ceil(rows, columns->piece);
     columns->stats_offset =
-        aligned((uint64_t)columns->pieces * (uint64_t)size->n * 2 * sizeof(double));
+        size_aligned((uint64_t)columns->pieces * (uint64_t)size->n * 2 * sizeof(double));
     columns->workspace_bytes = columns->stats_offset;
     if (!row_kept_backward(size, dtype))
-        columns->workspace_bytes += aligned((uint64_t)rows * 2 * sizeof(double));
+        columns->workspace_bytes += size_aligned((uint64_t)rows * 2 * sizeof(double));
 }

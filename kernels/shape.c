@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "kernels/size.h"
+
 const char *shape_format(const struct xop_tensor *tensor, char text[SHAPE_TEXT]) {
     uint32_t rank = tensor->rank <= XOP_MAX_RANK ? tensor->rank : XOP_MAX_RANK;
     size_t used = 0;
@@ -145,15 +147,15 @@ static void cut(struct shape_reduction *r) {
     int64_t most = r->outputs > 0 ? SHAPE_MAX_PARTIALS_ALL / r->outputs : 1;
     bool rows = r->nkept > 0 && r->kept[r->nkept - 1].stride == 1;
     int64_t least = rows ? PIECE_ROWS : PIECE_TERMS;
-    int64_t wanted = r->reduced / least + (r->reduced % least != 0);
+    int64_t wanted = size_ceil(r->reduced, least);
 
     if (most > SHAPE_MAX_PARTIALS)
         most = SHAPE_MAX_PARTIALS;
     if (wanted > most)
         wanted = most;
     wanted = at_least_one(wanted);
-    r->piece = at_least_one(r->reduced / wanted + (r->reduced % wanted != 0));
-    r->partials = (uint32_t)at_least_one(r->reduced / r->piece + (r->reduced % r->piece != 0));
+    r->piece = at_least_one(size_ceil(r->reduced, wanted));
+    r->partials = (uint32_t)at_least_one(size_ceil(r->reduced, r->piece));
 }
 
 void shape_reduce(const struct xop_tensor *operand, const struct xop_tensor *full,
@@ -181,5 +183,5 @@ uint64_t shape_reduction_workspace(const struct shape_reduction *reduction) {
     if (reduction->partials <= 1)
         return 0;
     bytes = (uint64_t)reduction->outputs * reduction->partials * sizeof(double);
-    return (bytes + 255) / 256 * 256;
+    return size_aligned(bytes);
 }

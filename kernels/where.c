@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "kernels/size.h"
 #include <xop/check.h>
 
 static const char doc[] =
@@ -54,7 +55,7 @@ void where_collapse(const struct xop_tensor *in, const struct xop_tensor *y,
 
 void where_backward_plan(const struct xop_call *call, struct where_backward *plan) {
     const struct xop_tensor *grad_y = &call->in[WHERE_GRAD_Y];
-    const uint64_t terms = (xop_bytes(grad_y) + 255) / 256 * 256;
+    const uint64_t terms = size_aligned(xop_bytes(grad_y));
 
     broadcast_backward_plan(&call->in[WHERE_X], &call->in[WHERE_B], grad_y, &plan->sums);
     plan->x_offset = plan->sums.workspace_bytes;

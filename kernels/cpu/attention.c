@@ -12,6 +12,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
+#include "kernels/size.h"
 
 #define BLOCK 64  /* queries, and keys, of a tile */
 #define SLICE 128 /* columns of a result */
@@ -39,13 +40,10 @@ struct rows {
     int64_t n, width;
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t ceil_of(int64_t a, int64_t b) { return a / b + (a % b != 0); }
-
 static struct rows rows_of(const struct attention *s, const char *data, int64_t head,
                            int64_t height, int64_t width, int64_t first) {
     size_t at = (size_t)((head * height + first) * width) * s->element;
-    return (struct rows){data + at, least(BLOCK, height - first), width};
+    return (struct rows){data + at, size_least(BLOCK, height - first), width};
 }
 
 static bool is_half(const struct attention *s) { return s->element == sizeof(uint16_t); }
@@ -79,7 +77,7 @@ static void multiply(const struct attention *s, const struct rows *a, const stru
         return;
     }
     for (int64_t k = 0; k < a->width; k += INNER) {
-        gemm.inner = least(INNER, a->width - k);
+        gemm.inner = size_least(INNER, a->width - k);
         gemm.a = convert(s, a, k, gemm.inner, left);
         gemm.b = convert(s, b, k, gemm.inner, right);
         gemm.b.transposed = true;
@@ -125,7 +123,7 @@ static void store_cells(const struct attention *s, double *cells, int64_t at, co
 static void finish(const struct attention *s, const struct part *part, int64_t head, int64_t height,
                    int64_t width, int64_t first, const double *factor) {
     double row[SLICE];
-    for (int64_t r = 0; r < least(BLOCK, height - first); r++) {
+    for (int64_t r = 0; r < size_least(BLOCK, height - first); r++) {
         int64_t at = (head * height + first + r) * width + part->first;
         load_cells(s, row, part->cells, r * SLICE, part->n);
         for (int64_t i = 0; factor && i < part->n; i++)
@@ -156,12 +154,12 @@ static struct rows grads_of(const struct attention *s, const struct place *at) {
 
 /* How many of the tile's keys its r-th query sees; less than 0 where none. */
 static int64_t seen(const struct attention *s, const struct place *at, int64_t r) {
-    int64_t n = least(BLOCK, s->plan.keys - at->key);
-    return s->plan.causal ? least(n, at->query + r - at->key + 1) : n;
+    int64_t n = size_least(BLOCK, s->plan.keys - at->key);
+    return s->plan.causal ? size_least(n, at->query + r - at->key + 1) : n;
 }
 
 static bool sees_nothing(const struct attention *s, const struct place *at) {
-    return seen(s, at, least(BLOCK, s->plan.queries - at->query) - 1) <= 0;
+    return seen(s, at, size_least(BLOCK, s->plan.queries - at->query) - 1) <= 0;
 }
 
 /* A softmax that is carried along: the largest score, the sum of exponentials, and in backward
@@ -210,7 +208,7 @@ static void scale_row(const struct attention *s, struct part *part, int64_t r, d
 static void weigh_tile(const struct attention *s, const struct place *at, struct tile *tile,
                        struct carried *c, struct part *part) {
     double scores[BLOCK], e[BLOCK];
-    for (int64_t r = 0; r < least(BLOCK, s->plan.queries - at->query); r++) {
+    for (int64_t r = 0; r < size_least(BLOCK, s->plan.queries - at->query); r++) {
         int64_t n = seen(s, at, r);
         memset(e, 0, sizeof e);
         if (n > 0) {
@@ -224,11 +222,11 @@ static void weigh_tile(const struct attention *s, const struct place *at, struct
 /* A unit: some columns of a block of rows. */
 static struct place unit_at(const struct attention *s, int64_t unit, int64_t height, int64_t width,
                             int64_t *first, struct part *part) {
-    int64_t slices = ceil_of(width, SLICE), blocks = ceil_of(height, BLOCK);
+    int64_t slices = size_ceil(width, SLICE), blocks = size_ceil(height, BLOCK);
     struct place at = {.head = unit / slices / blocks};
     *first = unit / slices % blocks * BLOCK;
     part->first = unit % slices * SLICE;
-    part->n = least(SLICE, width - part->first);
+    part->n = size_least(SLICE, width - part->first);
     memset(part->cells, 0, (size_t)(BLOCK * SLICE) * s->cell);
     return at;
 }
@@ -268,7 +266,7 @@ static void run_forward(void *arg, int64_t begin, int64_t end) {
 
 static void run_stats(void *arg, int64_t begin, int64_t end) {
     const struct attention *s = arg;
-    const int64_t blocks = ceil_of(s->plan.queries, BLOCK);
+    const int64_t blocks = size_ceil(s->plan.queries, BLOCK);
     double scores[BLOCK], e[BLOCK], g[BLOCK];
     struct tile tile, grads;
     struct carried c;
@@ -346,7 +344,7 @@ static void run_query(void *arg, int64_t begin, int64_t end) {
         for (; at.key < s->plan.keys && !sees_nothing(s, &at); at.key += BLOCK) {
             struct rows keys = keys_of(s, &at);
             weights_of(s, &at, &weights, &grads);
-            accumulate(s, &grads, false, least(BLOCK, s->plan.queries - query), &keys, &part);
+            accumulate(s, &grads, false, size_least(BLOCK, s->plan.queries - query), &keys, &part);
         }
         finish(s, &part, at.head, s->plan.queries, s->plan.width, query, NULL);
     }
@@ -369,8 +367,8 @@ static void run_shared(const struct attention *s, int64_t begin, int64_t end, bo
                 if (sees_nothing(s, &at))
                     continue;
                 weights_of(s, &at, &weights, value ? NULL : &grads);
-                accumulate(s, value ? &weights : &grads, true, least(BLOCK, s->plan.keys - key),
-                           &from, &part);
+                accumulate(s, value ? &weights : &grads, true,
+                           size_least(BLOCK, s->plan.keys - key), &from, &part);
             }
         finish(s, &part, at.key_head, s->plan.keys, width, key, NULL);
     }
@@ -401,7 +399,7 @@ static struct attention attention_of(const struct xop_call *call) {
 static void each(const struct xop_host *host, struct attention *s, const struct xop_tensor *out,
                  int64_t heads, int64_t height, int64_t width,
                  void (*run)(void *, int64_t, int64_t)) {
-    int64_t units = heads * ceil_of(height, BLOCK) * ceil_of(width, SLICE);
+    int64_t units = heads * size_ceil(height, BLOCK) * size_ceil(width, SLICE);
     s->out = out->data;
     if (s->out && s->plan.batch > 0 && units > 0)
         host->parallel(host, s->plan.batch * units, 1, run, s);
@@ -415,7 +413,7 @@ static void forward_call(const struct xop_host *host, const struct xop_call *cal
 static void backward_call(const struct xop_host *host, const struct xop_call *call) {
     struct attention s = attention_of(call);
     const struct attention_plan *plan = &s.plan;
-    int64_t blocks = plan->batch * plan->heads * ceil_of(plan->queries, BLOCK);
+    int64_t blocks = plan->batch * plan->heads * size_ceil(plan->queries, BLOCK);
 
     s.grad_y = call->in[ATTENTION_GRAD_Y].data;
     if (blocks > 0 && plan->keys > 0)

@@ -13,6 +13,7 @@
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/walk.h"
+#include "kernels/size.h"
 
 #define CHUNK (FOLD_STRIP * FOLD_BLOCK) /* elements that are buffered */
 
@@ -33,8 +34,6 @@ struct fold {
     struct shape_dim kept[XOP_MAX_RANK], axis[XOP_MAX_RANK];
     uint32_t nkept, naxis; /* dimensions outside inner and run */
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void load(const struct fold *f, double *to, const char *from, int64_t at, int64_t n) {
     loops_load(f->loops, f->dtype, to, from + (size_t)at * f->size, n);
@@ -61,7 +60,7 @@ static void fold_side_by_side(const struct fold *f, const struct unit *unit, con
     walk_start(&kept, f->kept, f->nkept, outer);
     walk_start(&axis, f->axis, f->naxis, unit->first);
     for (int64_t t = unit->first; t < unit->last;) {
-        int64_t terms = least(FOLD_BLOCK, unit->last - t);
+        int64_t terms = size_least(FOLD_BLOCK, unit->last - t);
         for (int64_t i = 0; i < terms; i++, walk_next(&axis))
             load(f, x + i * FOLD_STRIP, f->x, kept.x + within + axis.x, unit->count);
         fold_columns(f->summary, strip, x, terms, unit->count, y);
@@ -80,7 +79,7 @@ static void fold_runs(const struct fold *f, const struct unit *unit, const doubl
         int64_t within = unit->first % f->run, filled = 0;
         axis = start;
         for (int64_t t = unit->first; t < unit->last;) {
-            int64_t n = least(least(f->run - within, unit->last - t), CHUNK - filled);
+            int64_t n = size_least(size_least(f->run - within, unit->last - t), CHUNK - filled);
             load(f, x + filled, f->x, kept.x + axis.x + within, n);
             filled += n;
             within += n;
@@ -128,9 +127,9 @@ static void fold_units(void *arg, int64_t begin, int64_t end) {
         int64_t s = at / shape->partials, within = s % f->strips * FOLD_STRIP;
 
         unit.output = s / f->strips * f->inner + within;
-        unit.count = least(FOLD_STRIP, f->inner - within);
+        unit.count = size_least(FOLD_STRIP, f->inner - within);
         unit.first = unit.piece * shape->piece;
-        unit.last = unit.first + least(shape->piece, shape->reduced - unit.first);
+        unit.last = unit.first + size_least(shape->piece, shape->reduced - unit.first);
         fold_start(f->summary, &strip, unit.count);
         if (f->summary == FOLD_TIES)
             load(f, y, f->y, unit.output, unit.count);
@@ -149,7 +148,7 @@ static void join_pieces(void *arg, int64_t begin, int64_t end) {
     struct fold_strip strip;
 
     for (int64_t at = begin; at < end; at += FOLD_STRIP) {
-        int64_t count = least(FOLD_STRIP, end - at);
+        int64_t count = size_least(FOLD_STRIP, end - at);
         fold_start(f->summary, &strip, count);
         for (uint32_t piece = 0; piece < f->plan.shape.partials; piece++)
             for (int64_t k = 0; k < count; k++) {
@@ -194,7 +193,7 @@ static void fold(struct fold *f, const struct xop_host *host) {
         return;
     prepare(f);
     units = shape->outputs / f->inner * f->strips * shape->partials;
-    terms = shape->piece * least(f->inner, FOLD_STRIP);
+    terms = shape->piece * size_least(f->inner, FOLD_STRIP);
     grain = terms < LAUNCH_GRAIN ? LAUNCH_GRAIN / terms : 1;
     host->parallel(host, units, grain, fold_units, f);
     if (shape->partials > 1)
@@ -268,7 +267,7 @@ static void spread_piece(void *arg, int64_t begin, int64_t end) {
 
     walk_start(&walk, map->dim, outer, begin / row);
     for (int64_t at = begin; at < end;) {
-        int64_t n = least(least(FOLD_STRIP, row - within), end - at);
+        int64_t n = size_least(size_least(FOLD_STRIP, row - within), end - at);
         known_of(f, &known, walk.b + within * step, step, n);
         if (fold_traits[f->kind].reads_x)
             load(f, x, f->x, at, n);

@@ -7,6 +7,7 @@
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/loss.h"
+#include "kernels/size.h"
 #include <xop/check.h>
 
 #define CHUNK 1024 /* elements */
@@ -21,8 +22,6 @@ struct classes {
     double total; /* backward of a mean: what it divides by */
     struct xop_bad_index *bad_index;
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- Operands ---- */
 
@@ -93,13 +92,13 @@ static void measure_row(const struct classes *c, int64_t row, double *x, double 
     *most = -INFINITY;
     *sum = 0;
     for (int64_t i = 0; i < n; i += CHUNK) {
-        load_row(c, c->x, row, i, least(CHUNK, n - i), x);
-        *most = rows->max(x, *most, least(CHUNK, n - i));
+        load_row(c, c->x, row, i, size_least(CHUNK, n - i), x);
+        *most = rows->max(x, *most, size_least(CHUNK, n - i));
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         if (n > CHUNK)
-            load_row(c, c->x, row, i, least(CHUNK, n - i), x);
-        *sum += rows->exp_sum(e, x, *most, least(CHUNK, n - i));
+            load_row(c, c->x, row, i, size_least(CHUNK, n - i), x);
+        *sum += rows->exp_sum(e, x, *most, size_least(CHUNK, n - i));
     }
 }
 
@@ -133,7 +132,7 @@ static double forward_row(const struct classes *c, int64_t row, struct target ta
         return -target.weight * (x[0] - most - log_sum);
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (n > CHUNK)
             load_row(c, c->x, row, i, m, x);
         shares(c, row, target, i, m, u);
@@ -151,12 +150,12 @@ static void backward_row(const struct classes *c, int64_t row, struct target tar
 
     measure_row(c, row, x, &most, &sum);
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         shares(c, row, target, i, m, u);
         all += rows->sum(u, m);
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (n > CHUNK) {
             load_row(c, c->x, row, i, m, x);
             shares(c, row, target, i, m, u);
@@ -180,7 +179,7 @@ static void fill_row(const struct classes *c, int64_t row, struct target target,
         double x[CHUNK] = {0};
         if (target.index >= i && target.index < i + CHUNK)
             x[target.index - i] = value;
-        store_row(c, row, i, least(CHUNK, n - i), x);
+        store_row(c, row, i, size_least(CHUNK, n - i), x);
     }
 }
 
@@ -222,8 +221,8 @@ static void nll_pieces(void *arg, int64_t begin, int64_t end) {
     const struct classes *c = arg;
     for (int64_t piece = begin; piece < end; piece++) {
         double part[LOSS_PARTS] = {0};
-        for (int64_t row = piece * LOSS_PIECE; row < least((piece + 1) * LOSS_PIECE, c->is.rows);
-             row++) {
+        for (int64_t row = piece * LOSS_PIECE;
+             row < size_least((piece + 1) * LOSS_PIECE, c->is.rows); row++) {
             struct target target = target_of(c, row);
             double x = 0;
             if (c->x && target.index >= 0)

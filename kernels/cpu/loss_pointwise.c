@@ -5,6 +5,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/loss.h"
 #include "kernels/cpu/scalar.h"
+#include "kernels/size.h"
 
 #define CHUNK 512 /* elements; a piece is a multiple of it */
 
@@ -95,17 +96,15 @@ static void gradients(const struct pointwise *p, int64_t n, struct chunk *c) {
     }
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static void run_pieces(void *arg, int64_t begin, int64_t end) {
     const struct pointwise *p = arg;
     const struct loops *loops = loops_best();
     for (int64_t piece = begin; piece < end; piece++) {
-        const int64_t stop = least((piece + 1) * LOSS_PIECE, p->n);
+        const int64_t stop = size_least((piece + 1) * LOSS_PIECE, p->n);
         double sum = 0;
         for (int64_t at = piece * LOSS_PIECE; at < stop; at += CHUNK) {
             struct chunk c;
-            int64_t n = least(CHUNK, stop - at);
+            int64_t n = size_least(CHUNK, stop - at);
             load(p, at, n, &c);
             (p->grad_y ? gradients : losses)(p, n, &c);
             if (p->partials)

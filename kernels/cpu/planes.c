@@ -10,6 +10,7 @@
 #include "kernels/cpu/launch.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/planes.h"
+#include "kernels/size.h"
 
 #define CHUNK 512 /* elements */
 #define STRIP 64  /* strands that lie side by side */
@@ -35,8 +36,6 @@ struct chunk {
     double x[CHUNK], g[CHUNK], mean[CHUNK], scale[CHUNK], weight[CHUNK], bias[CHUNK], u[CHUNK],
         uh[CHUNK];
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void load(const struct norm *s, double *to, const char *from, int64_t at, int64_t n) {
     loops_load(s->loops, s->dtype, to, from + (size_t)at * s->element, n);
@@ -75,7 +74,7 @@ static void spread(const struct norm *s, struct chunk *c, int64_t at, int64_t n,
         int64_t channel = plane % plan->channels;
         int64_t strand = plan->batch ? channel : plane / plan->together_channels;
         double weight = s->parameters[2 * channel];
-        m = least(plan->inner - within, n - i);
+        m = size_least(plan->inner - within, n - i);
         fill(c->mean + i, s->stats[2 * strand], m);
         fill(c->scale + i, s->stats[2 * strand + 1], m);
         fill(c->weight + i, weight, m);
@@ -107,9 +106,9 @@ static struct unit unit_at(const struct planes_strands *strands, int64_t index) 
     int64_t width = planes_side_by_side(strands) ? STRIP : 1;
     struct unit unit = {.strand = index / strands->pieces * width,
                         .piece = index % strands->pieces};
-    unit.count = least(width, strands->strands - unit.strand);
+    unit.count = size_least(width, strands->strands - unit.strand);
     unit.first = unit.piece * strands->piece;
-    unit.last = least(unit.first + strands->piece, strands->n);
+    unit.last = size_least(unit.first + strands->piece, strands->n);
     return unit;
 }
 
@@ -119,7 +118,7 @@ static double *partial_at(const struct norm *s, int64_t strand, int64_t piece) {
 
 /* The next elements of a strand that lie together. */
 static int64_t segment(const struct planes_strands *strands, int64_t i, int64_t last) {
-    return least(least(strands->run - i % strands->run, last - i), CHUNK);
+    return size_least(size_least(strands->run - i % strands->run, last - i), CHUNK);
 }
 
 static void stats_of_strand(const struct norm *s, const struct unit *unit) {
@@ -149,7 +148,7 @@ static void stats_of_strip(const struct norm *s, const struct unit *unit) {
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = unit->first; i < unit->last;) {
             double block[STRIP] = {0}, *to = pass == 0 ? mean : squares;
-            for (int64_t end = least(i + BLOCK, unit->last); i < end; i++) {
+            for (int64_t end = size_least(i + BLOCK, unit->last); i < end; i++) {
                 load(s, x, s->x, address(s->strands, unit->strand, i), unit->count);
                 for (int64_t k = 0; k < unit->count; k++)
                     block[k] += pass == 0 ? x[k] : (x[k] - mean[k]) * (x[k] - mean[k]);
@@ -182,13 +181,13 @@ static void join(const struct norm *s, int64_t strand, double *mean, double *squ
 
     for (int64_t p = 0; p < strands->pieces; p++)
         total += partial_at(s, strand, p)[0] *
-                 (double)least(strands->piece, strands->n - p * strands->piece);
+                 (double)size_least(strands->piece, strands->n - p * strands->piece);
     *mean = total / (double)strands->n;
     *squares = 0;
     for (int64_t p = 0; p < strands->pieces; p++) {
         const double *from = partial_at(s, strand, p), d = from[0] - *mean;
         *squares +=
-            from[1] + d * d * (double)least(strands->piece, strands->n - p * strands->piece);
+            from[1] + d * d * (double)size_least(strands->piece, strands->n - p * strands->piece);
     }
 }
 
@@ -258,7 +257,7 @@ static void sums_of_strip(const struct norm *s, const struct unit *unit, struct 
 
     for (int64_t i = unit->first; i < unit->last;) {
         double some[STRIP] = {0}, products[STRIP] = {0};
-        for (int64_t end = least(i + BLOCK, unit->last); i < end; i++) {
+        for (int64_t end = size_least(i + BLOCK, unit->last); i < end; i++) {
             int64_t at = address(s->strands, unit->strand, i);
             load(s, c->x, s->x, at, unit->count);
             load(s, c->g, s->grad_y, at, unit->count);
@@ -326,7 +325,7 @@ static void run_forward(void *arg, int64_t begin, int64_t end) {
     struct chunk c;
 
     for (int64_t at = begin; at < end; at += CHUNK) {
-        int64_t n = least(CHUNK, end - at);
+        int64_t n = size_least(CHUNK, end - at);
         load(s, c.x, s->x, at, n);
         spread(s, &c, at, n, false);
         for (int64_t i = 0; i < n; i++)
@@ -340,7 +339,7 @@ static void run_backward(void *arg, int64_t begin, int64_t end) {
     struct chunk c;
 
     for (int64_t at = begin; at < end; at += CHUNK) {
-        int64_t n = least(CHUNK, end - at);
+        int64_t n = size_least(CHUNK, end - at);
         load(s, c.x, s->x, at, n);
         load(s, c.g, s->grad_y, at, n);
         spread(s, &c, at, n, true);

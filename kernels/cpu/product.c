@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "kernels/cpu/gemm.h"
+#include "kernels/size.h"
 
 #define TILE 128 /* rows and columns */
 /* Larger ones copy less, where there are enough of them to keep every thread busy. */
@@ -27,13 +28,12 @@ struct place {
     int64_t result, row, column, rows, columns;
 };
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 static struct place place_of(const struct run *r, int64_t number) {
     int64_t tile = number % r->tiles;
     int64_t row = tile / r->across * r->tile, column = tile % r->across * r->tile;
-    return (struct place){number / r->tiles, row, column, least(r->tile, r->product->rows - row),
-                          least(r->tile, r->product->columns - column)};
+    return (struct place){number / r->tiles, row, column,
+                          size_least(r->tile, r->product->rows - row),
+                          size_least(r->tile, r->product->columns - column)};
 }
 
 static char *result_at(const struct run *r, const struct place *at) {
@@ -104,7 +104,7 @@ static void add_half(const struct run *r, const struct place *at, int64_t term, 
 
     operands(r, at, term, &whole_a, &whole_b);
     for (int64_t k = 0; k < r->product->inner; k += HALF_INNER) {
-        int64_t inner = least(HALF_INNER, r->product->inner - k);
+        int64_t inner = size_least(HALF_INNER, r->product->inner - k);
         struct gemm gemm = {.dtype = XOP_F32,
                             .rows = at->rows,
                             .columns = at->columns,
@@ -152,7 +152,7 @@ static int64_t tiles_of(const struct product *p, int64_t tile) {
 /* Tiles that are worth another thread together. */
 static int64_t grain_of(const struct run *r) {
     const struct product *p = r->product;
-    double work = (double)least(r->tile, p->rows) * (double)least(r->tile, p->columns) *
+    double work = (double)size_least(r->tile, p->rows) * (double)size_least(r->tile, p->columns) *
                   (double)(p->inner + 1) * (double)r->terms;
     return work < (double)ENOUGH_WORK ? (int64_t)((double)ENOUGH_WORK / (work + 1)) + 1 : 1;
 }

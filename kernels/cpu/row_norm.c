@@ -12,6 +12,7 @@
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/row.h"
 #include "kernels/cpu/row_loops.h"
+#include "kernels/size.h"
 
 #define CHUNK 1024 /* elements */
 
@@ -34,8 +35,6 @@ struct chunk {
     double x[CHUNK], g[CHUNK], weight[CHUNK], bias[CHUNK], out[CHUNK];
     int64_t parameters_at; /* whose chunk of the parameters is loaded; -1: none */
 };
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void load(const struct norm *s, double *to, const char *from, int64_t at, int64_t n) {
     loops_load(s->loops, s->dtype, to, from + (size_t)at * s->element, n);
@@ -68,15 +67,15 @@ static struct row_stats stats_of(const struct norm *s, struct chunk *c, int64_t 
     double squares = 0;
 
     for (int64_t i = 0; i < n && (s->centered || n <= CHUNK); i += CHUNK) {
-        load(s, c->x, s->x, row * n + i, least(CHUNK, n - i));
+        load(s, c->x, s->x, row * n + i, size_least(CHUNK, n - i));
         if (s->centered)
-            stats.mean += s->loops->rows->sum(c->x, least(CHUNK, n - i));
+            stats.mean += s->loops->rows->sum(c->x, size_least(CHUNK, n - i));
     }
     stats.mean /= (double)n;
     for (int64_t i = 0; i < n; i += CHUNK) {
         if (n > CHUNK)
-            load(s, c->x, s->x, row * n + i, least(CHUNK, n - i));
-        squares += s->loops->rows->squares(c->x, stats.mean, least(CHUNK, n - i));
+            load(s, c->x, s->x, row * n + i, size_least(CHUNK, n - i));
+        squares += s->loops->rows->squares(c->x, stats.mean, size_least(CHUNK, n - i));
     }
     stats.scale = 1 / sqrt(squares / (double)n + s->eps);
     return stats;
@@ -87,7 +86,7 @@ static void forward_row(const struct norm *s, struct chunk *c, int64_t row) {
     const int64_t n = s->size.n;
 
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (n > CHUNK)
             load(s, c->x, s->x, row * n + i, m);
         load_parameters(s, c, i, m);
@@ -110,7 +109,7 @@ static void backward_row(const struct norm *s, struct chunk *c, int64_t row, dou
     double u = 0, uh = 0;
 
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (n > CHUNK)
             load(s, c->x, s->x, row * n + i, m);
         load(s, c->g, s->grad_y, row * n + i, m);
@@ -122,7 +121,7 @@ static void backward_row(const struct norm *s, struct chunk *c, int64_t row, dou
     u = s->centered ? u / (double)n : 0;
     uh /= (double)n;
     for (int64_t i = 0; s->out && i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (n > CHUNK) {
             double ignored = 0;
             load(s, c->x, s->x, row * n + i, m);
@@ -142,7 +141,7 @@ static void run_backward(void *arg, int64_t begin, int64_t end) {
     c.parameters_at = -1;
     for (int64_t piece = begin; piece < end; piece++) {
         int64_t first = piece * s->columns.piece;
-        int64_t last = least(first + s->columns.piece, s->size.outer);
+        int64_t last = size_least(first + s->columns.piece, s->size.outer);
         double *sums = s->sums ? s->sums + piece * 2 * s->size.n : NULL;
         if (sums)
             memset(sums, 0, 2 * (size_t)s->size.n * sizeof *sums);
@@ -158,7 +157,7 @@ static void run_columns(void *arg, int64_t begin, int64_t end) {
 
     for (int which = 0; which < 2; which++)
         for (int64_t at = begin; to[which] && at < end; at += CHUNK) {
-            int64_t m = least(CHUNK, end - at);
+            int64_t m = size_least(CHUNK, end - at);
             const double *from = s->sums + which * s->size.n + at;
             fill(sum, 0, m);
             for (int64_t piece = 0; piece < s->columns.pieces; piece++)

@@ -12,6 +12,7 @@
 #include "kernels/cpu/row.h"
 #include "kernels/cpu/row_loops.h"
 #include "kernels/cpu/scalar.h"
+#include "kernels/size.h"
 
 #define CHUNK 1024 /* elements */
 #define STRIP 64   /* rows side by side */
@@ -37,8 +38,6 @@ static void store(const struct softmax *s, int64_t at, const double *from, int64
     loops_store(s->loops, s->dtype, s->out + (size_t)at * s->element, from, n);
 }
 
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* ---- Rows that lie together ---- */
 
 /* The row from element `at` on. One that is a single chunk is loaded, and its exponentials are
@@ -49,16 +48,16 @@ static void forward_row(const struct softmax *s, int64_t at) {
     const bool many = n > CHUNK;
 
     for (int64_t i = 0; i < n; i += CHUNK) {
-        load(s, x, s->x, at + i, least(CHUNK, n - i));
-        most = s->loops->rows->max(x, most, least(CHUNK, n - i));
+        load(s, x, s->x, at + i, size_least(CHUNK, n - i));
+        most = s->loops->rows->max(x, most, size_least(CHUNK, n - i));
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         if (many)
-            load(s, x, s->x, at + i, least(CHUNK, n - i));
-        sum += s->loops->rows->exp_sum(e, x, most, least(CHUNK, n - i));
+            load(s, x, s->x, at + i, size_least(CHUNK, n - i));
+        sum += s->loops->rows->exp_sum(e, x, most, size_least(CHUNK, n - i));
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (many)
             load(s, x, s->x, at + i, m);
         if (many && !s->log)
@@ -77,13 +76,13 @@ static void backward_row(const struct softmax *s, int64_t at) {
     const bool many = n > CHUNK;
 
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         load(s, g, s->grad_y, at + i, m);
         load(s, y, s->x, at + i, m);
         sum += s->log ? s->loops->rows->sum(g, m) : s->loops->rows->dot(y, g, m);
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
-        int64_t m = least(CHUNK, n - i);
+        int64_t m = size_least(CHUNK, n - i);
         if (many) {
             load(s, g, s->grad_y, at + i, m);
             load(s, y, s->x, at + i, m);
@@ -177,7 +176,7 @@ static void run_units(void *arg, int64_t begin, int64_t end) {
     for (int64_t unit = begin; unit < end; unit++) {
         int64_t outer = unit / s->strips, within = unit % s->strips * STRIP;
         int64_t at = outer * s->size.n * s->size.inner + within;
-        int64_t width = least(STRIP, s->size.inner - within);
+        int64_t width = size_least(STRIP, s->size.inner - within);
         if (s->size.inner == 1)
             (s->grad_y ? backward_row : forward_row)(s, at);
         else
@@ -200,7 +199,7 @@ static void run(const struct xop_host *host, const struct xop_call *call, bool i
     if (!s.out || s.size.n == 0)
         return;
     s.strips = (s.size.inner - 1) / STRIP + 1;
-    unit = s.size.n * least(STRIP, s.size.inner);
+    unit = s.size.n * size_least(STRIP, s.size.inner);
     host->parallel(host, s.size.outer * s.strips, unit < LAUNCH_GRAIN ? LAUNCH_GRAIN / unit : 1,
                    run_units, &s);
 }
