@@ -35,26 +35,7 @@ struct run {
 #undef F
 #undef SQRT
 
-/* To the type computed in and back; f32 and f64 are copied. */
-static void load(const struct run *r, void *to, const void *from, int64_t n) {
-    if (r->dtype == XOP_F16)
-        r->loops->f16_to_f32(to, from, n);
-    else if (r->dtype == XOP_BF16)
-        r->loops->bf16_to_f32(to, from, n);
-    else
-        memcpy(to, from, (size_t)n * r->size);
-}
-
-static void store(const struct run *r, void *to, const void *from, int64_t n) {
-    if (r->dtype == XOP_F16)
-        r->loops->f32_to_f16(to, from, n);
-    else if (r->dtype == XOP_BF16)
-        r->loops->f32_to_bf16(to, from, n);
-    else
-        memcpy(to, from, (size_t)n * r->size);
-}
-
-#define PIECE(type, suffix)                                                                        \
+#define PIECE(type, suffix, computed)                                                              \
     static void run_##suffix(const struct run *r, int64_t begin, int64_t end) {                    \
         _Alignas(64) type slot[OPTIMIZER_SLOTS][BLOCK];                                            \
         const struct optimizer_##suffix o = optimizer_of_##suffix(&r->step);                       \
@@ -63,7 +44,8 @@ static void store(const struct run *r, void *to, const void *from, int64_t n) {
             n = end - at < BLOCK ? end - at : BLOCK;                                               \
             for (int i = 0; i < OPTIMIZER_SLOTS; i++)                                              \
                 if (r->step.in[i])                                                                 \
-                    load(r, slot[i], (const char *)r->step.in[i] + byte, n);                       \
+                    loops_cast(r->loops, computed, slot[i], r->dtype,                              \
+                               (const char *)r->step.in[i] + byte, n);                             \
                 else                                                                               \
                     memset(slot[i], 0, (size_t)n * sizeof(type));                                  \
             if (r->step.kind == OPTIMIZER_SGD)                                                     \
@@ -77,11 +59,12 @@ static void store(const struct run *r, void *to, const void *from, int64_t n) {
                                             &slot[OPTIMIZER_LARGEST][i], slot[OPTIMIZER_GRAD][i]); \
             for (int i = 0; i < OPTIMIZER_STATES; i++)                                             \
                 if (r->step.out[i])                                                                \
-                    store(r, (char *)r->step.out[i] + byte, slot[i], n);                           \
+                    loops_cast(r->loops, r->dtype, (char *)r->step.out[i] + byte, computed,        \
+                               slot[i], n);                                                        \
         }                                                                                          \
     }
-PIECE(float, f32)
-PIECE(double, f64)
+PIECE(float, f32, XOP_F32)
+PIECE(double, f64, XOP_F64)
 
 static void run_piece(void *arg, int64_t begin, int64_t end) {
     const struct run *r = arg;
