@@ -19,7 +19,7 @@ struct rotary {
 #include "kernels/cpu/typed.h"
 
 static void run(const struct xop_host *host, const struct xop_call *call, enum xop_pass pass) {
-    static void (*const runs[XOP_DTYPE_COUNT])(void *, int64_t, int64_t) = TYPED_TABLE(rotate);
+    static const typed_loop runs[XOP_DTYPE_COUNT] = TYPED_TABLE(rotate);
     const bool back = pass == XOP_BACKWARD;
     struct rotary s = {.x = call->in[back ? ROTARY_GRAD_Y : ROTARY_X].data,
                        .cosine = call->in[back ? ROTARY_BACKWARD_COS : ROTARY_COS].data,

@@ -2,9 +2,12 @@
  * Includes the file that TYPED_BODY names once for each floating dtype, for loops that pick
  * elements one by one. There, ELEMENT is how an element lies in memory, LOAD(e) makes it a double,
  * STORE(d) rounds a double to it once, and TYPED(name) gives a name of its own. TYPED_TABLE(name)
- * is an initialiser that has them by dtype. No include guard.
+ * is an initialiser that has them by dtype, of an array of typed_loop. No include guard.
  */
 #include "kernels/cpu/convert.h"
+
+/* A loop over a range, as xop_host.parallel takes it. */
+typedef void (*typed_loop)(void *arg, int64_t begin, int64_t end);
 
 #define TYPED_JOIN2(a, b) a##b
 #define TYPED_JOIN(a, b) TYPED_JOIN2(a, b)

@@ -16,11 +16,10 @@ struct upsample {
 #define TYPED_BODY "kernels/cpu/upsample_body.h"
 #include "kernels/cpu/typed.h"
 
-typedef void (*run_fn)(void *arg, int64_t begin, int64_t end);
-static const run_fn forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(forward),
-                    backward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(backward);
+static const typed_loop forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(forward),
+                        backward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(backward);
 
-static void run(const struct xop_host *host, const struct xop_call *call, const run_fn *runs) {
+static void run(const struct xop_host *host, const struct xop_call *call, const typed_loop *runs) {
     const enum xop_dtype dtype = call->in[UPSAMPLE_X].dtype;
     struct upsample s = {.x = call->in[UPSAMPLE_X].data, .out = call->out[0].data};
     const int64_t n = xop_elements(&call->out[0]);

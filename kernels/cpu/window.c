@@ -73,14 +73,13 @@ static uint32_t place_in(const struct window *s, int64_t output, int64_t row, in
 #define TYPED_BODY "kernels/cpu/window_body.h"
 #include "kernels/cpu/typed.h"
 
-typedef void (*run_fn)(void *arg, int64_t begin, int64_t end);
-static const run_fn max_forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(max_forward),
-                    max_find_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(max_find),
-                    avg_forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(avg_forward),
-                    backward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(backward);
+static const typed_loop max_forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(max_forward),
+                        max_find_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(max_find),
+                        avg_forward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(avg_forward),
+                        backward_runs[XOP_DTYPE_COUNT] = TYPED_TABLE(backward);
 
 /* So many elements, each of `terms` others. */
-static void each(const struct xop_host *host, int64_t n, int64_t terms, run_fn run,
+static void each(const struct xop_host *host, int64_t n, int64_t terms, typed_loop run,
                  struct window *s) {
     int64_t grain = terms < LAUNCH_GRAIN ? LAUNCH_GRAIN / terms : 1;
     if (n > 0)
