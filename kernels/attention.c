@@ -72,7 +72,6 @@ static enum xop_status check(const struct xop_call *call, struct xop_tensor *y,
     const struct xop_tensor *query = &call->in[ATTENTION_QUERY], *key = &call->in[ATTENTION_KEY],
                             *value = &call->in[ATTENTION_VALUE];
     char query_text[SHAPE_TEXT], key_text[SHAPE_TEXT], value_text[SHAPE_TEXT];
-    uint64_t bytes;
     enum xop_status status = xop_check_rank("query", query, 3, 4, error);
 
     if (status == XOP_OK)
@@ -89,9 +88,7 @@ static enum xop_status check(const struct xop_call *call, struct xop_tensor *y,
                         shape_format(value, value_text));
     shape_copy(y, query);
     y->shape[y->rank - 1] = last(value)[2];
-    if (!xop_tensor_bytes(y, &bytes))
-        return xop_fail(error, XOP_INVALID_ARGUMENT, "y would exceed 2^63 bytes");
-    return XOP_OK;
+    return shape_check_bytes("y", y, error);
 }
 
 /* Products of two operations for each pair of a query and a key. */

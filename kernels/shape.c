@@ -40,6 +40,14 @@ static int64_t extent(const struct xop_tensor *t, uint32_t rank, uint32_t i) {
     return i < missing ? 1 : t->shape[i - missing];
 }
 
+enum xop_status shape_check_bytes(const char *name, const struct xop_tensor *tensor,
+                                  struct xop_error *error) {
+    uint64_t bytes;
+    if (xop_tensor_bytes(tensor, &bytes))
+        return XOP_OK;
+    return xop_fail(error, XOP_INVALID_ARGUMENT, "%s would exceed 2^63 bytes", name);
+}
+
 enum xop_status shape_broadcast(const char *a_name, const struct xop_tensor *a, const char *b_name,
                                 const struct xop_tensor *b, struct xop_tensor *out,
                                 struct xop_error *error) {

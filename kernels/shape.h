@@ -23,6 +23,10 @@ bool shape_equal(const struct xop_tensor *a, const struct xop_tensor *b);
 /* Makes to a tensor of from's dtype and shape, without data. */
 void shape_copy(struct xop_tensor *to, const struct xop_tensor *from);
 
+/* INVALID_ARGUMENT where an output of that shape and dtype has more bytes than can be counted. */
+enum xop_status shape_check_bytes(const char *name, const struct xop_tensor *tensor,
+                                  struct xop_error *error);
+
 /* Gives out the shape that a and b broadcast to and a's dtype. INVALID_ARGUMENT, with a sentence
  * that names both inputs and their shapes, where they do not fit or the result's bytes exceed
  * INT64_MAX. */

@@ -125,7 +125,6 @@ static enum xop_status check_extents(const struct xop_call *call, struct xop_err
 
 static enum xop_status check(const struct xop_call *call, struct upsample_plan *how,
                              struct xop_tensor *y, struct xop_error *error) {
-    uint64_t bytes;
     enum xop_status status = check_extents(call, error);
 
     if (status != XOP_OK)
@@ -134,9 +133,7 @@ static enum xop_status check(const struct xop_call *call, struct upsample_plan *
     shape_copy(y, &call->in[UPSAMPLE_X]);
     y->shape[2] = how->rows.out;
     y->shape[3] = how->columns.out;
-    if (!xop_tensor_bytes(y, &bytes))
-        return xop_fail(error, XOP_INVALID_ARGUMENT, "y would exceed 2^63 bytes");
-    return XOP_OK;
+    return shape_check_bytes("y", y, error);
 }
 
 static void costs(const struct xop_call *call, const struct xop_tensor *y, struct xop_plan *plan) {

@@ -157,7 +157,6 @@ static enum xop_status check_x(const struct xop_tensor *x, struct xop_error *err
 static enum xop_status check(const struct xop_call *call, bool max, struct window_plan *how,
                              struct xop_tensor *y, struct xop_error *error) {
     const struct xop_tensor *x = &call->in[WINDOW_X];
-    uint64_t bytes;
     enum xop_status status = check_x(x, error);
 
     if (status == XOP_OK)
@@ -177,9 +176,7 @@ static enum xop_status check(const struct xop_call *call, bool max, struct windo
     shape_copy(y, x);
     y->shape[y->rank - 2] = how->rows.out;
     y->shape[y->rank - 1] = how->columns.out;
-    if (!xop_tensor_bytes(y, &bytes))
-        return xop_fail(error, XOP_INVALID_ARGUMENT, "y would exceed 2^63 bytes");
-    return XOP_OK;
+    return shape_check_bytes("y", y, error);
 }
 
 /* ---- Plans ---- */
